@@ -1,0 +1,1 @@
+//! The runner: one process is one rank.

@@ -1,0 +1,2 @@
+//! Thin entry point; the logic is in the library.
+fn main() {}

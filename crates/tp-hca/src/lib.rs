@@ -1,0 +1,1 @@
+//! Which RDMA port reaches which peer: facts, variable grammars, the pick.

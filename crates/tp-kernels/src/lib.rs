@@ -1,0 +1,1 @@
+//! Compiles kernels/*.cu into one embedded image and knows what is in it.

@@ -1,0 +1,1 @@
+//! libnccl, loaded at run time: bindings, communicators.

@@ -1,0 +1,1 @@
+//! The orchestrator: one process drives all hosts.

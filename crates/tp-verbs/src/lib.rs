@@ -1,0 +1,1 @@
+//! libibverbs, loaded at run time: devices, regions, queue pairs, completions.
