@@ -1,0 +1,73 @@
+# Shared by the scripts here: where tools are kept, how they are got, how steps are told and timed.
+# Sourced by bash scripts that have set `set -euo pipefail`; defines functions only, and ROOT and CACHE.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tp-bringup
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Says how to get Rust and ends, or goes on inside the flake's shell where Nix is there.
+need_cargo() {
+  if command -v cargo >/dev/null 2>&1; then
+    # A distribution's own cargo may be older than the workspace; rustup's reads rust-toolchain.toml.
+    local have
+    have=$(cd "$ROOT" && cargo --version 2>/dev/null | cut -d' ' -f2) || true
+    [ -n "$have" ] || die "cargo is there but does not start in $ROOT: run 'cargo --version' there to see why"
+    case "$(printf '1.95.0\n%s\n' "${have%%-*}" | sort -V | head -n 1)" in
+      1.95.0) return 0 ;;
+    esac
+    die "cargo $have is older than 1.95.0, which this workspace needs: install rustup (it reads rust-toolchain.toml)"
+  fi
+  if command -v nix >/dev/null 2>&1 && [ -e "$ROOT/flake.nix" ] && [ -z "${IN_NIX_SHELL:-}" ]; then
+    say "no cargo here, but Nix: going on inside 'nix develop'"
+    exec nix --extra-experimental-features 'nix-command flakes' develop "$ROOT" --command "$0" "$@"
+  fi
+  local how="install rustup from your distribution or from its own site"
+  if command -v apt-get >/dev/null 2>&1; then how="apt-get install rustup && rustup toolchain install 1.95.0 (Debian 13, Ubuntu 24.04 and later)"
+  elif command -v dnf >/dev/null 2>&1; then how="dnf install rustup && rustup-init"
+  elif command -v pacman >/dev/null 2>&1; then how="pacman -S rustup && rustup toolchain install 1.95.0"
+  elif command -v zypper >/dev/null 2>&1; then how="zypper install rustup && rustup toolchain install 1.95.0"
+  fi
+  die "Rust is not here (no cargo on PATH). Get it: $how; or install Nix and run this again"
+}
+
+# need_deb COMMAND PACKAGE...: installs Debian packages when COMMAND is not there. Returns 1, saying so, where that
+# cannot be done, so that the caller can skip by name.
+need_deb() {
+  local command=$1
+  shift
+  command -v "$command" >/dev/null 2>&1 && return 0
+  if ! command -v apt-get >/dev/null 2>&1; then
+    say "no $command, and no apt-get to install $* with"
+    return 1
+  fi
+  local sudo=()
+  if [ "$(id -u)" != 0 ]; then
+    sudo=(sudo -n)
+    "${sudo[@]}" true 2>/dev/null || { say "no $command, and neither root nor sudo to install $* with"; return 1; }
+  fi
+  say "installing $* (for $command)"
+  if [ -z "${APT_UPDATED:-}" ]; then
+    "${sudo[@]}" apt-get -qq update >/dev/null || true
+    APT_UPDATED=1
+  fi
+  DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -qq -y install --no-install-recommends "$@" >/dev/null
+  command -v "$command" >/dev/null 2>&1
+}
+
+# cargo_tool NAME VERSION: a pinned cargo tool in the cache, built once; prints the folder that holds it.
+cargo_tool() {
+  local name=$1 version=$2 dir=$CACHE/tools/$1-$2
+  if [ ! -x "$dir/bin/$name" ]; then
+    say "building $name $version once, into $dir"
+    (
+      flock 9
+      [ -x "$dir/bin/$name" ] ||
+        (cd / && cargo install --quiet --locked --version "$version" --root "$dir" "$name" >&2)
+    ) 9>"$CACHE/tools/$name.lock"
+  fi
+  printf '%s\n' "$dir/bin"
+}
+
+mkdir -p "$CACHE/tools"
