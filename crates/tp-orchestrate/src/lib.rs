@@ -1,1 +1,12 @@
 //! The orchestrator: one process drives all hosts.
+//!
+//! An [`inventory`] names hosts and ranks; [`plan`] turns it into an immutable, printable value; [`exec`] executes
+//! exactly that value through [`host`]s, shows it with a [`display`] and leaves a receipt. [`diagnosis`] knows what
+//! usual failures mean. The binary is a thin shell over [`cli`].
+
+pub mod error;
+pub mod exit_code;
+pub mod inventory;
+pub mod plan;
+
+pub use error::Error;
