@@ -1,0 +1,1 @@
+//! The two HCA variables.

@@ -1,0 +1,1 @@
+//! Addresses and routes from rtnetlink.

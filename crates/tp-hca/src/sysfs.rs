@@ -1,0 +1,1 @@
+//! Ports from sysfs.
