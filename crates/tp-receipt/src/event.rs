@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// The version of the event format that this crate writes.
 pub const SCHEMA: u32 = 1;
+/// A longer line is refused before it is parsed, bytes.
+pub const LINE_MAX: usize = 1 << 20;
 
 /// One line of the event stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -273,7 +275,13 @@ pub struct Exit {
 impl Event {
     /// A new event of this version with nothing extra.
     pub fn new(t: f64, rank: Option<u32>, kind: Kind) -> Self {
-        Self { schema: SCHEMA, t, rank, kind, extra: Map::new() }
+        Self {
+            schema: SCHEMA,
+            t,
+            rank,
+            kind,
+            extra: Map::new(),
+        }
     }
 
     /// The value of the `event` field.
@@ -301,10 +309,13 @@ impl Event {
         Value::Object(self.to_object()).to_string()
     }
 
-    fn to_object(&self) -> Map<String, Value> {
+    /// The event as a JSON object. A field of `extra` never replaces a known one.
+    pub fn to_object(&self) -> Map<String, Value> {
         let mut out = Map::new();
         out.insert("schema".into(), self.schema.into());
-        out.insert("t".into(), serde_json::Number::from_f64(self.t).map_or(Value::Null, Value::Number));
+        // JSON has no infinities; a time that is none says nothing and is written as 0.
+        let t = if self.t.is_finite() { self.t } else { 0.0 };
+        out.insert("t".into(), t.into());
         if let Some(rank) = self.rank {
             out.insert("rank".into(), rank.into());
         }
@@ -317,49 +328,92 @@ impl Event {
             },
         };
         out.extend(body);
-        out.extend(self.extra.clone());
+        for (key, value) in &self.extra {
+            if !out.contains_key(key) {
+                out.insert(key.clone(), value.clone());
+            }
+        }
         out
     }
 
     /// Reads one line. Errors say what is wrong with the line: not JSON, not an object, or a known kind whose fields do
     /// not fit.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
+        if line.len() > LINE_MAX {
+            return Err(ParseError(format!(
+                "the line has {} bytes, more than {LINE_MAX}",
+                line.len()
+            )));
+        }
         let value: Value = serde_json::from_str(line).map_err(|e| ParseError(format!("not JSON: {e}")))?;
-        let Value::Object(mut map) = value else {
-            return Err(ParseError("not a JSON object".into()));
-        };
-        let take_u32 = |map: &mut Map<String, Value>, key: &str| -> Result<Option<u32>, ParseError> {
-            match map.remove(key) {
-                None | Some(Value::Null) => Ok(None),
-                Some(v) => v
-                    .as_u64()
-                    .and_then(|n| u32::try_from(n).ok())
-                    .map(Some)
-                    .ok_or_else(|| ParseError(format!("field `{key}` is {v}, not a whole number below 2^32"))),
-            }
-        };
+        match value {
+            Value::Object(map) => Self::from_object(map),
+            _ => Err(ParseError("not a JSON object".into())),
+        }
+    }
+
+    /// Reads an event that is already a JSON object; see [`Event::parse`].
+    pub fn from_object(mut map: Map<String, Value>) -> Result<Self, ParseError> {
         let schema =
             take_u32(&mut map, "schema")?.ok_or_else(|| ParseError("field `schema` is missing".into()))?;
         let rank = take_u32(&mut map, "rank")?;
         let t = match map.remove("t") {
-            Some(v) => v.as_f64().ok_or_else(|| ParseError(format!("field `t` is {v}, not a number")))?,
+            Some(v) => v
+                .as_f64()
+                .ok_or_else(|| ParseError(format!("field `t` is {v}, not a number")))?,
             None => return Err(ParseError("field `t` is missing".into())),
         };
         let Some(name) = map.get("event").and_then(Value::as_str).map(str::to_owned) else {
             return Err(ParseError("field `event` is missing or not a string".into()));
         };
         if !KNOWN.contains(&name.as_str()) {
-            return Ok(Self { schema, t, rank, kind: Kind::Unknown(map), extra: Map::new() });
+            return Ok(Self {
+                schema,
+                t,
+                rank,
+                kind: Kind::Unknown(map),
+                extra: Map::new(),
+            });
         }
         let kind: Kind = serde_json::from_value(Value::Object(map.clone()))
             .map_err(|e| ParseError(format!("event `{name}`: {e}")))?;
-        // What the known struct did not take is kept as `extra`.
+        // What the known struct did not take is kept as `extra`. Optional fields that were given as their default are
+        // not written again, but they are known.
         if let Ok(Value::Object(taken)) = serde_json::to_value(&kind) {
-            map.retain(|key, value| !taken.contains_key(key) && !value.is_null());
+            let optional = optional_fields(&name);
+            map.retain(|key, _| !taken.contains_key(key) && !optional.contains(&key.as_str()));
         }
-        // Optional fields that were given as their default are not written again, but they are known.
-        map.retain(|key, _| !KNOWN_OPTIONAL.contains(&key.as_str()));
-        Ok(Self { schema, t, rank, kind, extra: map })
+        Ok(Self {
+            schema,
+            t,
+            rank,
+            kind,
+            extra: map,
+        })
+    }
+}
+
+fn take_u32(map: &mut Map<String, Value>, key: &str) -> Result<Option<u32>, ParseError> {
+    match map.remove(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(v) => v
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+            .map(Some)
+            .ok_or_else(|| ParseError(format!("field `{key}` is {v}, not a whole number below 2^32"))),
+    }
+}
+
+/// Fields of a known kind that are left out when they are empty.
+fn optional_fields(event: &str) -> &'static [&'static str] {
+    match event {
+        "hello" => &["image_sha256", "versions"],
+        "check" => &["reason"],
+        "latency" => &["wire"],
+        "fate" => &["culprit"],
+        "log" => &["code"],
+        "exit" => &["code", "signal", "ended_by"],
+        _ => &[],
     }
 }
 
@@ -367,7 +421,6 @@ const KNOWN: &[&str] = &[
     "hello", "setting", "port", "rail", "check", "latency", "inject", "fate", "counter", "log", "progress",
     "summary", "exit",
 ];
-const KNOWN_OPTIONAL: &[&str] = &["versions"];
 
 /// A line that is not an event; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,10 @@
 //! What a run leaves behind: events, receipts, rendering, verification, comparison.
 //!
-//! The runner writes [`event::Event`]s, one JSON object a line; the orchestrator reads them, keeps them, and derives
-//! everything else (tables, `receipt.json`, JUnit) from them. [`control`] is the other direction: the one line and the
-//! beats that the orchestrator sends to a rank's standard input.
+//! The runner writes [`event::Event`]s, one JSON object a line; the orchestrator reads them, keeps them as
+//! [`record::Record`]s, and derives everything else (tables, `receipt.json`, JUnit) from them. [`control`] is the other
+//! direction: the one line and the beats that the orchestrator sends to a rank's standard input.
 
 pub mod control;
 pub mod event;
+pub mod receipt;
+pub mod record;
