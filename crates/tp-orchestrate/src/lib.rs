@@ -4,9 +4,12 @@
 //! exactly that value through [`host`]s, shows it with a [`display`] and leaves a receipt. [`diagnosis`] knows what
 //! usual failures mean. The binary is a thin shell over [`cli`].
 
+pub mod diagnosis;
 pub mod error;
 pub mod exit_code;
+pub mod host;
 pub mod inventory;
+mod os;
 pub mod plan;
 
 pub use error::Error;

@@ -1,0 +1,113 @@
+//! Where ranks run: one trait, one implementation for each launcher.
+//!
+//! A [`Host`] starts ranks and answers small questions; a [`RankProcess`] is one started rank. What a rank says arrives
+//! as [`Message`]s on one channel for all ranks of a step, so that the executor is one loop without locks.
+
+mod local;
+mod stream;
+
+pub use local::LocalHost;
+
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use tp_receipt::control::{Order, Start};
+use tp_receipt::event::Event;
+
+/// One rank to start.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The rank.
+    pub rank: u32,
+    /// The whole command line, symbols resolved.
+    pub argv: Vec<String>,
+    /// The first line on its standard input.
+    pub start: Start,
+}
+
+/// What a rank says or does.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The rank.
+    pub rank: u32,
+    /// What.
+    pub what: What,
+}
+
+/// See [`Message::what`].
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A line of the event stream.
+    Event(Box<Event>),
+    /// A line on standard output that is no event, and why it is none.
+    Noise {
+        /// The line, bytes that are not UTF-8 replaced.
+        line: String,
+        /// What is wrong with it as an event.
+        why: String,
+    },
+    /// A line on standard error.
+    Stderr(String),
+    /// The process that was started (the supervisor) is gone; nothing follows.
+    Ended(Ended),
+}
+
+/// How the supervisor process ended. The rank's own end is in its `exit` event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit code, when it returned one.
+    pub code: Option<i32>,
+    /// Signal, when one ended it.
+    pub signal: Option<i32>,
+}
+
+/// A host could not do something; one line that names the host and what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host}: failed to {what}")]
+pub struct HostError {
+    /// The inventory's name of the host.
+    pub host: String,
+    /// What failed and why.
+    pub what: String,
+}
+
+/// What a short command printed.
+#[derive(Clone, Debug)]
+pub struct CommandOutput {
+    /// Exit code; `None` where a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// A machine that ranks run on.
+pub trait Host: Send + Sync {
+    /// The inventory's name.
+    fn name(&self) -> &str;
+
+    /// The runner's path on the host.
+    fn runner(&self) -> &Path;
+
+    /// Starts a rank; what it says goes to `messages` until [`What::Ended`]. Dropping the process drops its lease.
+    fn start(&self, launch: &Launch, messages: Sender<Message>) -> Result<Box<dyn RankProcess>, HostError>;
+
+    /// Runs a short command to its end; longer than `limit` is an error and the command is killed.
+    fn output(&self, argv: &[String], limit: Duration) -> Result<CommandOutput, HostError>;
+
+    /// A TCP port that nothing listened on a moment ago.
+    fn free_port(&self) -> Result<u16, HostError>;
+
+    /// SHA-256 of the runner on the host, lower-case hex.
+    fn runner_sha256(&self) -> Result<String, HostError>;
+}
+
+/// A started rank.
+pub trait RankProcess: Send {
+    /// Sends an order; a rank that is gone takes none, and that is no error.
+    fn order(&self, order: Order);
+
+    /// Kills the supervisor and, by the parent-death signal, the rank. For a supervisor that does not answer `end`.
+    fn kill(&self);
+}

@@ -1,0 +1,132 @@
+//! The three streams of a rank: events from standard output, lines from standard error, orders to standard input.
+
+use super::{Message, What};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+use tp_receipt::control::{BEAT_EVERY_S, Order, Start};
+use tp_receipt::event::Event;
+
+/// A line longer than this is cut, bytes. The longest events (settings, refusals) stay far below it.
+const LINE_MAX: u64 = 1 << 20;
+
+/// Calls `each` with every line of `input`, without the line feed; bytes that are not UTF-8 are replaced, lines beyond
+/// [`LINE_MAX`] are split there. Ends at the end of the input or at an error, which a dead process makes of it.
+fn lines(input: impl Read, mut each: impl FnMut(String)) {
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+                    line.pop();
+                }
+                each(String::from_utf8_lossy(&line).into_owned());
+            }
+        }
+    }
+}
+
+/// Reads events; what is no event is passed on as noise and never interpreted.
+pub(super) fn read_events(rank: u32, input: impl Read, messages: &Sender<Message>) {
+    lines(input, |line| {
+        if line.is_empty() {
+            return;
+        }
+        let what = match Event::parse(&line) {
+            Ok(mut event) => {
+                event.rank.get_or_insert(rank);
+                if event.rank == Some(rank) {
+                    What::Event(Box::new(event))
+                } else {
+                    let why = format!("rank {rank} spoke for rank {}", event.rank.unwrap_or_default());
+                    What::Noise { line, why }
+                }
+            }
+            Err(error) => What::Noise { why: error.to_string(), line },
+        };
+        // The receiver is gone only when the step is over.
+        let _ = messages.send(Message { rank, what });
+    });
+}
+
+/// Reads lines for people.
+pub(super) fn read_stderr(rank: u32, input: impl Read, messages: &Sender<Message>) {
+    lines(input, |line| {
+        let _ = messages.send(Message { rank, what: What::Stderr(line) });
+    });
+}
+
+/// Writes the start line, then a beat when one is due, then what is ordered; returns, and so closes the input, when the
+/// other end is gone, when `orders` is dropped, or after `end`.
+pub(super) fn write_orders(mut output: impl Write, start: &Start, orders: &Receiver<Order>) {
+    let Ok(line) = serde_json::to_string(start) else { return };
+    if write_line(&mut output, &line).is_err() {
+        return;
+    }
+    loop {
+        let order = match orders.recv_timeout(Duration::from_secs_f64(BEAT_EVERY_S)) {
+            Ok(order) => order,
+            Err(RecvTimeoutError::Timeout) => Order::Beat,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if write_line(&mut output, order.as_line()).is_err() || order == Order::End {
+            return;
+        }
+    }
+}
+
+fn write_line(output: &mut impl Write, line: &str) -> std::io::Result<()> {
+    output.write_all(format!("{line}\n").as_bytes())?;
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn garbage_is_noise_and_events_are_events() {
+        let (send, receive) = mpsc::channel();
+        let input: &[u8] = b"Welcome to host!\n\xff\xfe\n\
+            {\"schema\":1,\"t\":0.5,\"event\":\"novelty\",\"x\":1}\n\
+            {\"schema\":1,\"t\":1,\"rank\":7,\"event\":\"summary\",\"passed\":9,\"failed\":0,\"skipped\":0}\n\
+            {\"schema\":1,\"t\":1,\"event\":\"summary\"}";
+        read_events(2, input, &send);
+        drop(send);
+        let got: Vec<_> = receive.iter().map(|m| m.what).collect();
+        assert_eq!(got.len(), 5);
+        assert!(matches!(&got[0], What::Noise { line, .. } if line == "Welcome to host!"));
+        assert!(matches!(&got[1], What::Noise { line, .. } if line == "\u{fffd}\u{fffd}"));
+        assert!(matches!(&got[2], What::Event(e) if e.name() == "novelty" && e.rank == Some(2)));
+        assert!(matches!(&got[3], What::Noise { why, .. } if why.contains("spoke for rank 7")));
+        assert!(matches!(&got[4], What::Noise { why, .. } if why.contains("summary")));
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_memory() {
+        let (send, receive) = mpsc::channel();
+        read_stderr(0, std::io::repeat(b'x').take(3 * LINE_MAX), &send);
+        drop(send);
+        let sizes: Vec<_> =
+            receive.iter().map(|m| if let What::Stderr(line) = m.what { line.len() as u64 } else { 0 }).collect();
+        assert_eq!(sizes, [LINE_MAX; 3]);
+    }
+
+    #[test]
+    fn the_start_line_comes_first_and_end_closes_the_input() {
+        let (send, receive) = mpsc::channel();
+        send.send(Order::Beat).unwrap();
+        send.send(Order::End).unwrap();
+        send.send(Order::Beat).unwrap();
+        let mut written = Vec::new();
+        write_orders(&mut written, &Start { schema: 1, session: "s".into(), ..Start::default() }, &receive);
+        let text = String::from_utf8(written).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], r#"{"schema":1,"session":"s","settings":{}}"#);
+        assert_eq!(lines[1..], ["beat", "end"]);
+    }
+}
