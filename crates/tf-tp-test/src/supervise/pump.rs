@@ -1,0 +1,97 @@
+//! The two streams of a supervised rank: lines in, bytes out.
+
+use super::News;
+use super::child::Input;
+use crate::lease::{self, Heard, Lines, RawStdin};
+use std::io::{self, Read, Write};
+use std::process::ChildStdout;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use tp_receipt::control::{Order, START_LINE_MAX};
+
+/// The main loop keeps the lease; the reader only has to wake up now and then.
+const WAKE_UP: Duration = Duration::from_secs(3600);
+
+/// Starts the thread that forwards this process's standard input to the rank, a line at a time, and tells what passes.
+pub(super) fn input(to: Input, tell: Sender<News>) -> io::Result<()> {
+    std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(move || forward(&to, &tell))
+        .map(drop)
+}
+
+fn forward(to: &Input, tell: &Sender<News>) {
+    let mut lines = Lines::new(RawStdin::new(), START_LINE_MAX);
+    let mut first = true;
+    loop {
+        let mut line = match lines.next(Instant::now() + WAKE_UP) {
+            Heard::Line(line) => line,
+            Heard::Silence => continue,
+            Heard::End | Heard::TooLong => {
+                to.close();
+                let _ = tell.send(News::End("lease"));
+                return;
+            }
+        };
+        let _ = tell.send(News::Alive);
+        let rank = first.then(|| rank_of(&line)).flatten();
+        first = false;
+        if let Some(rank) = rank {
+            let _ = tell.send(News::Rank(rank));
+        }
+        let order = Order::parse(&String::from_utf8_lossy(&line));
+        line.push(b'\n');
+        to.write(&line);
+        if order == Some(Order::End) {
+            to.close();
+            let _ = tell.send(News::End("stop"));
+        }
+    }
+}
+
+/// The rank that a start line sets.
+fn rank_of(line: &[u8]) -> Option<u32> {
+    lease::parse_start(line)
+        .ok()?
+        .settings
+        .get("TF_TP_RANK")?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Starts the thread that brings the rank's standard output to ours, unchanged but for a line feed behind a last line
+/// that has none, so that what follows begins a line of its own.
+pub(super) fn output(from: Option<ChildStdout>, tell: Sender<News>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("output".to_owned());
+    thread
+        .spawn(move || {
+            if let Some(from) = from
+                && copy(from).is_err()
+            {
+                // Nobody reads us any more: the orchestrator is gone.
+                let _ = tell.send(News::End("lease"));
+            }
+            let _ = tell.send(News::Drained);
+        })
+        .map(drop)
+}
+
+fn copy(mut from: ChildStdout) -> io::Result<()> {
+    let mut chunk = vec![0; 64 * 1024];
+    let mut last = b'\n';
+    loop {
+        let n = match from.read(&mut chunk) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => n,
+        };
+        last = chunk[n - 1];
+        let mut out = io::stdout().lock();
+        out.write_all(&chunk[..n])?;
+        out.flush()?;
+    }
+    if last != b'\n' {
+        io::stdout().write_all(b"\n")?;
+    }
+    Ok(())
+}
