@@ -1,9 +1,18 @@
 //! The collective library: settings, bootstrap, fate channel, plan link, collectives, backends, session.
 
+pub mod bootstrap;
 pub mod collective;
+pub mod fate;
 pub mod fill;
 pub mod host;
+pub mod identity;
 pub mod local;
 pub mod meeting;
 pub mod oracle;
+mod os;
+pub mod plan;
+pub mod region;
+pub mod secret;
+pub mod settings;
+mod text;
 pub mod types;

@@ -1,0 +1,193 @@
+//! Who is in: rank 0's list of seats, without a socket of its own.
+
+use super::hello::{Hello, Role};
+use crate::types::{Rank, World};
+
+/// The first few refusals are kept for people; a flood of them is only counted.
+const REFUSALS_KEPT: usize = 16;
+
+/// The seats of all followers.
+pub(super) struct Roster {
+    world: World,
+    session: String,
+    seats: Vec<Seat>,
+    taken: usize,
+    pub strangers: u64,
+    pub refused: Vec<String>,
+}
+
+#[derive(Default)]
+struct Seat {
+    instance: String,
+    host: String,
+    pid: u32,
+    control: bool,
+    plan: bool,
+}
+
+impl Roster {
+    pub fn new(world: World, session: &str) -> Self {
+        let seats = world.ranks().map(|_| Seat::default()).collect();
+        let session = session.to_owned();
+        Self {
+            world,
+            session,
+            seats,
+            taken: 0,
+            strangers: 0,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Takes a seat for a connection whose secret is proved, or says why it cannot have one.
+    pub fn admit(&mut self, hello: &Hello) -> Result<(), String> {
+        let Hello {
+            world,
+            rank,
+            role,
+            instance,
+            session,
+            host,
+            pid,
+        } = hello;
+        if *world != self.world {
+            return Err(format!(
+                "this group has a world of {}, rank {rank} came with {world}",
+                self.world
+            ));
+        }
+        if *rank == Rank(0) {
+            return Err("rank 0 is the one that listens here; two ranks have the number 0".to_owned());
+        }
+        if !session.is_empty() && !self.session.is_empty() && *session != self.session {
+            return Err(format!(
+                "this is session `{}`, rank {rank} came for session `{session}`",
+                self.session
+            ));
+        }
+        let Some(seat) = self.seats.get_mut(rank.index()) else {
+            return Err(format!("there is no rank {rank} in a world of {world}"));
+        };
+        let taken = match role {
+            Role::Control => seat.control,
+            Role::Plan => seat.plan || !seat.control || seat.instance != *instance,
+        };
+        if taken {
+            return Err(format!(
+                "rank {rank} is already here, from {} (process {})",
+                seat.host, seat.pid
+            ));
+        }
+        match role {
+            Role::Control => {
+                *seat = Seat {
+                    instance: instance.clone(),
+                    host: host.clone(),
+                    pid: *pid,
+                    control: true,
+                    plan: false,
+                };
+            }
+            Role::Plan => seat.plan = true,
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Notes a connection that was turned away.
+    pub fn turn_away(&mut self, from: &str, why: &str, known: bool) {
+        if !known {
+            self.strangers += 1;
+        } else if self.refused.len() < REFUSALS_KEPT {
+            self.refused.push(format!("{from}: {why}"));
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.taken == 2 * (self.world.size() - 1)
+    }
+
+    pub fn missing(&self) -> Vec<Rank> {
+        let here = |rank: &Rank| self.seats.get(rank.index()).is_some_and(|seat| seat.plan);
+        self.world.peers(Rank(0)).filter(|rank| !here(rank)).collect()
+    }
+
+    pub fn host(&self, rank: Rank) -> String {
+        match self.seats.get(rank.index()) {
+            Some(seat) if !seat.host.is_empty() => seat.host.clone(),
+            _ => "?".to_owned(),
+        }
+    }
+
+    /// What a message about missing ranks adds: who else came.
+    pub fn seen(&self) -> String {
+        let mut out = String::new();
+        if !self.refused.is_empty() {
+            out = format!("; refused meanwhile: {}", self.refused.join("; "));
+        }
+        if self.strangers > 0 {
+            out += &format!("; {} other connections proved nothing", self.strangers);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(rank: u32, role: Role, instance: &str) -> Hello {
+        Hello {
+            world: World(3),
+            rank: Rank(rank),
+            role,
+            instance: instance.into(),
+            session: "s".into(),
+            host: format!("host-{rank}"),
+            pid: 7,
+        }
+    }
+
+    #[test]
+    fn two_processes_cannot_share_a_seat() {
+        let mut roster = Roster::new(World(3), "s");
+        assert!(roster.admit(&hello(1, Role::Control, "a")).is_ok());
+        let twice = roster.admit(&hello(1, Role::Control, "b")).unwrap_err();
+        assert_eq!(twice, "rank 1 is already here, from host-1 (process 7)");
+        assert!(roster.admit(&hello(1, Role::Plan, "b")).is_err());
+        assert!(
+            roster.admit(&hello(2, Role::Plan, "c")).is_err(),
+            "a plan connection comes second"
+        );
+        assert!(roster.admit(&hello(1, Role::Plan, "a")).is_ok());
+        assert_eq!(roster.missing(), [Rank(2)]);
+        assert!(roster.admit(&hello(2, Role::Control, "c")).is_ok());
+        assert!(roster.admit(&hello(2, Role::Plan, "c")).is_ok());
+        assert!(roster.is_full());
+    }
+
+    #[test]
+    fn the_refused_are_told_why() {
+        let mut roster = Roster::new(World(3), "s");
+        let mut wrong_world = hello(1, Role::Control, "a");
+        wrong_world.world = World(4);
+        let why = roster.admit(&wrong_world).unwrap_err();
+        assert_eq!(why, "this group has a world of 3, rank 1 came with 4");
+        let mut wrong_session = hello(1, Role::Control, "a");
+        wrong_session.session = "t".into();
+        assert!(roster.admit(&wrong_session).unwrap_err().contains("session `t`"));
+        assert!(
+            roster
+                .admit(&hello(0, Role::Control, "a"))
+                .unwrap_err()
+                .contains("number 0")
+        );
+        assert!(
+            roster
+                .admit(&hello(3, Role::Control, "a"))
+                .unwrap_err()
+                .contains("no rank 3")
+        );
+        assert!(!roster.is_full());
+    }
+}

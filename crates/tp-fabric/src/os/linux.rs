@@ -1,0 +1,67 @@
+//! The Linux forms.
+
+use nix::fcntl::OFlag;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use socket2::{SockRef, TcpKeepalive};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// A pipe whose ends are closed in child processes and never block.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?)
+}
+
+/// A host that vanished without a word is noticed by the kernel after about 90 s, for connections that nobody watches.
+pub(crate) fn set_keepalive(socket: &impl AsFd) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(30))
+        .with_interval(Duration::from_secs(10))
+        .with_retries(6);
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
+}
+
+/// What makes processes count as on one host: this boot of the kernel, and the network namespace.
+pub(crate) fn host_id() -> io::Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let namespace = std::fs::read_link("/proc/self/ns/net")?;
+    Ok(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+/// The running executable, even where its file has been replaced since.
+pub(crate) fn executable() -> io::Result<File> {
+    File::open("/proc/self/exe")
+}
+
+/// Memory that could be had without swapping, bytes; `None` where the system does not say.
+pub(crate) fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The CPUs that this thread may run on.
+pub(crate) fn allowed_cpus() -> Vec<u32> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
+        return Vec::new();
+    };
+    let allowed = (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false));
+    allowed.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
+/// How fast the kernel thinks a CPU is, 1024 being the fastest; `None` where it does not say.
+pub(crate) fn cpu_capacity(cpu: u32) -> Option<u64> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Keeps this thread on one CPU.
+pub(crate) fn pin_to_cpu(cpu: u32) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    let index = usize::try_from(cpu).map_err(io::Error::other)?;
+    set.set(index)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
