@@ -6,5 +6,10 @@
 
 pub mod control;
 pub mod event;
+mod os;
 pub mod receipt;
 pub mod record;
+pub mod redact;
+pub mod render;
+pub mod store;
+pub mod verify;

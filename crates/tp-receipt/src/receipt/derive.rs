@@ -1,7 +1,7 @@
 //! From a run's record to the receipt. Records are pushed one at a time, so that a long run is never held in memory.
 
 use super::rows::{NotRun, SetAside};
-use super::{Arm, DerivedFrom, Host, Receipt, SCHEMA, Scope, Step, Totals, Verdict};
+use super::{Arm, Attempt, DerivedFrom, Host, Receipt, SCHEMA, Scope, Step, Totals, Verdict};
 use crate::record::{HostStart, Record, Resumed, RunEnd, RunStart, StepEvent, StepKey, StepStart};
 use attempt::AttemptState;
 use serde_json::Map;
@@ -71,18 +71,31 @@ impl Deriver {
         }
     }
 
-    /// The verdict of a step as far as it is known, with the problems of its last attempt.
-    pub fn step_outcome(&self, key: &StepKey) -> Option<(Verdict, Vec<String>)> {
-        let step = self
+    /// An attempt as the receipt has it.
+    pub fn attempt(&self, key: &StepKey) -> Option<Attempt> {
+        Some(self.state(key)?.result(self.world()))
+    }
+
+    /// What is wrong with an attempt as far as the records go, ended or not.
+    pub fn problems(&self, key: &StepKey) -> Vec<String> {
+        self.state(key)
+            .map(|a| a.problems(self.world()))
+            .unwrap_or_default()
+    }
+
+    /// The number that the next attempt at a step has.
+    pub fn next_attempt(&self, arm: &str, step: &str) -> u32 {
+        let attempts = self
             .steps
             .iter()
-            .find(|s| s.arm == key.arm && s.name == key.step)?;
-        let attempt = step
-            .attempts
-            .iter()
-            .find(|a| a.start.key.attempt == key.attempt)?
-            .result(self.world());
-        Some((attempt.verdict, attempt.problems))
+            .filter(|s| s.arm == arm && s.name == step)
+            .flat_map(|s| &s.attempts);
+        attempts.map(|a| a.start.key.attempt + 1).max().unwrap_or(1)
+    }
+
+    fn state(&self, key: &StepKey) -> Option<&AttemptState> {
+        self.find(key)
+            .map(|(step, attempt)| &self.steps[step].attempts[attempt])
     }
 
     fn step(&mut self, start: &StepStart) {

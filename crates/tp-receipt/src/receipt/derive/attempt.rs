@@ -103,31 +103,39 @@ impl AttemptState {
         }
     }
 
-    /// The attempt as the receipt has it. `world` is the run's number of ranks.
-    pub fn result(&self, world: u32) -> Attempt {
+    /// The ranks as the receipt has them.
+    fn ranks(&self) -> Vec<RankResult> {
+        let starts = self.start.ranks.iter();
+        let mut ranks: Vec<RankResult> = starts
+            .filter_map(|start| {
+                let mut result = self.ranks.get(&start.rank)?.result.clone();
+                result.as_expected = as_expected(start, &result);
+                Some(result)
+            })
+            .collect();
+        ranks.sort_by_key(|r| r.rank);
+        ranks
+    }
+
+    /// Everything that is wrong, whether the attempt has ended or not.
+    pub fn problems(&self, world: u32) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut ranks = Vec::new();
-        for (rank, state) in &self.ranks {
-            let Some(start) = self.start.ranks.iter().find(|r| r.rank == *rank) else {
-                continue;
-            };
-            let mut result = state.result.clone();
-            result.as_expected = as_expected(start, &result);
-            rank_problems(state, &result, &mut problems);
-            ranks.push(result);
+        for result in self.ranks() {
+            rank_problems(&self.ranks[&result.rank], &result, &mut problems);
         }
         for rank in &self.strangers {
             problems.push(format!("rank {rank} spoke and is no rank of this step"));
         }
         self.agreement(world, &mut problems);
         self.injection_problems(&mut problems);
-        let interrupted = match &self.end {
-            Some(end) => {
-                problems.extend(end.errors.iter().cloned());
-                end.interrupted
-            }
-            None => true,
-        };
+        problems.extend(self.end.iter().flat_map(|e| e.errors.iter().cloned()));
+        problems
+    }
+
+    /// The attempt as the receipt has it. `world` is the run's number of ranks.
+    pub fn result(&self, world: u32) -> Attempt {
+        let mut problems = self.problems(world);
+        let interrupted = self.end.as_ref().is_none_or(|end| end.interrupted);
         if interrupted {
             problems.insert(0, "the run was cut off in this step".into());
         }
@@ -144,7 +152,7 @@ impl AttemptState {
             took_ms: self.end.as_ref().map(|e| e.took_ms),
             sessions: self.distinct(|h| Some(h.session.clone())).into_iter().collect(),
             problems,
-            ranks,
+            ranks: self.ranks(),
             extra: Map::new(),
         }
     }

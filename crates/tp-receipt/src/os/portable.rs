@@ -1,0 +1,12 @@
+//! Any Unix.
+
+use std::fs::File;
+use std::path::Path;
+
+/// Waits until these files are on the disk.
+pub fn sync_files<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> std::io::Result<()> {
+    for name in names {
+        File::open(dir.join(name))?.sync_all()?;
+    }
+    Ok(())
+}

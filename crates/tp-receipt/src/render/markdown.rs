@@ -1,0 +1,6 @@
+//! x
+use crate::receipt::Receipt;
+/// Markdown tables.
+pub fn markdown(receipt: &Receipt) -> String {
+    receipt.headline()
+}

@@ -1,0 +1,70 @@
+//! What can go wrong with a receipt directory.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A receipt directory could not be made, written or taken up again.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The directory is there already; receipts are never written over.
+    #[error("{} exists already; name a directory that does not exist (--out DIR)", .0.display())]
+    Exists(PathBuf),
+    /// The directory cannot be made.
+    #[error("cannot create {}: {source}", path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file in it cannot be written or read.
+    #[error("cannot {what} {}: {source}{}", path.display(), advice(source))]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It cannot be taken up again.
+    #[error("cannot resume {}: {why}", path.display())]
+    Resume {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// Calls came in an order that makes no sense.
+    #[error("receipt: {0}")]
+    Order(String),
+    /// The redaction's private files cannot be used.
+    #[error(transparent)]
+    Redact(#[from] crate::redact::RedactError),
+}
+
+fn advice(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; make room and resume the run: what was recorded so far is kept"
+        }
+        ErrorKind::ReadOnlyFilesystem => "; name a directory on a writable file system (--out DIR)",
+        _ => "",
+    }
+}
+
+impl StoreError {
+    /// The orchestrator's exit code for it: 2 where the output cannot be used as named, 1 where a run in progress could
+    /// not be recorded.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Exists(_) | Self::Create { .. } | Self::Resume { .. } | Self::Redact(_) => 2,
+            Self::Io { .. } | Self::Order(_) => 1,
+        }
+    }
+}
+
+pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { what, path, source }
+}

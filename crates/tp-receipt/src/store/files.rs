@@ -1,0 +1,104 @@
+//! Files that are there whole or not at all.
+
+use super::error::{StoreError, io};
+use sha2::{Digest, Sha256};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The ending of files that are not yet in place.
+pub const TEMPORARY: &str = ".tmp";
+
+/// SHA-256, lower-case hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// SHA-256 of a file's first `limit` bytes (all of it by default), and how many bytes that were.
+pub fn sha256_of(path: &Path, limit: Option<u64>) -> std::io::Result<(String, u64)> {
+    let mut file = File::open(path)?.take(limit.unwrap_or(u64::MAX));
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 18];
+    let mut bytes = 0;
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok((hex::encode(hasher.finalize()), bytes));
+        }
+        hasher.update(&buffer[..n]);
+        bytes += n as u64;
+    }
+}
+
+/// Writes `NAME.tmp` and waits until it is on the disk. On a failure nothing is left.
+pub fn write_temporary(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+    let path = dir.join(format!("{name}{TEMPORARY}"));
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written.map_err(|e| {
+        // Half a file would only take the room that was missing.
+        let _ = std::fs::remove_file(&path);
+        io("write", &path)(e)
+    })?;
+    Ok(path)
+}
+
+/// Puts a temporary file in its place.
+pub fn put(dir: &Path, name: &str) -> Result<(), StoreError> {
+    let temporary = dir.join(format!("{name}{TEMPORARY}"));
+    std::fs::rename(&temporary, dir.join(name)).map_err(io("rename", &temporary))
+}
+
+/// Writes a file whole: temporary name, disk, rename.
+pub fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    write_temporary(dir, name, bytes)?;
+    put(dir, name)
+}
+
+/// Waits until the directory's own entries are on the disk.
+pub fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+    File::open(dir)
+        .and_then(|d| d.sync_all())
+        .map_err(io("sync", dir))
+}
+
+/// Every file below a directory, relative, with `/`, in order; links and other things that are no plain files too.
+pub fn list(dir: &Path) -> std::io::Result<Vec<String>> {
+    fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                walk(&entry.path(), &format!("{name}/"), out)?;
+            } else {
+                out.push(name);
+            }
+        }
+        Ok(())
+    }
+    let mut out = Vec::new();
+    walk(dir, "", &mut out)?;
+    out.sort();
+    Ok(out)
+}
+
+/// A name as one component of a path: letters, digits, `.`, `_`, `-`; never hidden, never empty.
+pub fn component(name: &str) -> String {
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let text: String = name.chars().take(100).map(safe).collect();
+    if text.is_empty() || text.starts_with('.') {
+        format!("_{text}")
+    } else {
+        text
+    }
+}
