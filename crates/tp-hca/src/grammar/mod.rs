@@ -26,8 +26,18 @@ pub struct GrammarError {
 
 impl fmt::Display for GrammarError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { variable, value, column, what, fix } = self;
-        write!(f, "{variable}={}, character {column}: {what}; {fix}", value.escape_debug())
+        let Self {
+            variable,
+            value,
+            column,
+            what,
+            fix,
+        } = self;
+        write!(
+            f,
+            "{variable}={}, character {column}: {what}; {fix}",
+            value.escape_debug()
+        )
     }
 }
 

@@ -51,15 +51,20 @@ impl Entry {
         } else {
             device.as_bytes().starts_with(self.name.as_bytes())
         };
-        name && self.port.is_none_or(|wanted| i64::from(wanted) == i64::from(port.0))
+        name && self
+            .port
+            .is_none_or(|wanted| i64::from(wanted) == i64::from(port.0))
     }
 }
 
 impl List {
     /// Whether NCCL takes a port, provided that it is ACTIVE and InfiniBand or Ethernet; others it never takes.
     pub fn selects(&self, device: &str, port: PortNum) -> bool {
-        let listed =
-            self.entries.is_empty() || self.entries.iter().any(|entry| entry.matches(self.exact, device, port));
+        let listed = self.entries.is_empty()
+            || self
+                .entries
+                .iter()
+                .any(|entry| entry.matches(self.exact, device, port));
         listed != self.exclude
     }
 }
@@ -72,17 +77,35 @@ pub fn parse(value: &str) -> List {
         .filter_map(|(column, piece)| {
             let mut fields = piece.split(':');
             let name = fields.next().filter(|name| !name.is_empty())?;
-            let mut number = || fields.next().filter(|text| !text.is_empty()).map(atoi).filter(|&n| n != -1);
+            let mut number = || {
+                fields
+                    .next()
+                    .filter(|text| !text.is_empty())
+                    .map(atoi)
+                    .filter(|&n| n != -1)
+            };
             let (port, rail, plane) = (number(), number(), number());
-            Some(Entry { name: cut(name, NAME_BYTES).to_owned(), port, rail, plane, column })
+            Some(Entry {
+                name: cut(name, NAME_BYTES).to_owned(),
+                port,
+                rail,
+                plane,
+                column,
+            })
         })
         .take(MAX_ENTRIES)
         .collect();
-    List { exclude, exact, entries }
+    List {
+        exclude,
+        exact,
+        entries,
+    }
 }
 
 fn header(value: &str) -> (bool, bool, &str) {
-    let (exclude, rest) = value.strip_prefix('^').map_or((false, value), |rest| (true, rest));
+    let (exclude, rest) = value
+        .strip_prefix('^')
+        .map_or((false, value), |rest| (true, rest));
     let (exact, body) = rest.strip_prefix('=').map_or((false, rest), |body| (true, body));
     (exclude, exact, body)
 }
@@ -97,7 +120,9 @@ fn atoi(text: &str) -> i32 {
     let value = digits
         .bytes()
         .take_while(u8::is_ascii_digit)
-        .fold(0i64, |value, digit| (value * 10 + i64::from(digit - b'0')).min(i64::from(i32::MAX)));
+        .fold(0i64, |value, digit| {
+            (value * 10 + i64::from(digit - b'0')).min(i64::from(i32::MAX))
+        });
     i32::try_from(sign * value).unwrap_or(i32::MAX)
 }
 
@@ -125,12 +150,26 @@ pub fn check(value: &str) -> Result<List, GrammarError> {
         count += 1;
         if count > MAX_ENTRIES {
             let what = format!("NCCL reads {MAX_ENTRIES} entries and drops this one and all after it");
-            return Err(error(value, at, what, "name fewer devices, or a prefix that covers them"));
+            return Err(error(
+                value,
+                at,
+                what,
+                "name fewer devices, or a prefix that covers them",
+            ));
         }
     }
     if count == 0 {
-        let what = if exclude { "an empty list excludes every port" } else { "an empty list matches every port" };
-        return Err(error(value, column, what, "name the devices, or unset the variable"));
+        let what = if exclude {
+            "an empty list excludes every port"
+        } else {
+            "an empty list matches every port"
+        };
+        return Err(error(
+            value,
+            column,
+            what,
+            "name the devices, or unset the variable",
+        ));
     }
     Ok(parse(value))
 }
@@ -143,7 +182,12 @@ fn check_entry(value: &str, column: usize, piece: &str) -> Result<(), GrammarErr
             1..=3 => check_number(value, at, field, number)?,
             _ => {
                 let what = format!("NCCL ignores `:{field}` here");
-                return Err(error(value, at - 1, what, "an entry is name[:port[:rail[:plane]]]"));
+                return Err(error(
+                    value,
+                    at - 1,
+                    what,
+                    "an entry is name[:port[:rail[:plane]]]",
+                ));
             }
         }
         at += field.chars().count() + 1;
@@ -153,22 +197,46 @@ fn check_entry(value: &str, column: usize, piece: &str) -> Result<(), GrammarErr
 
 fn check_name(value: &str, column: usize, name: &str) -> Result<(), GrammarError> {
     if name.is_empty() {
-        return Err(error(value, column, "NCCL drops an entry without a name", "write name[:port]"));
+        return Err(error(
+            value,
+            column,
+            "NCCL drops an entry without a name",
+            "write name[:port]",
+        ));
     }
-    if let Some((offset, sign)) = name.chars().enumerate().find(|(_, sign)| matches!(sign, '^' | '=')) {
+    if let Some((offset, sign)) = name
+        .chars()
+        .enumerate()
+        .find(|(_, sign)| matches!(sign, '^' | '='))
+    {
         let what = format!("NCCL reads this `{sign}` as part of a device name");
         let fix = "`^` and then `=` may stand in front of the whole list only, as in `=mlx5_0,mlx5_1` or `^=mlx5_0`";
         return Err(error(value, column + offset, what, fix));
     }
-    if let Some((offset, sign)) =
-        name.chars().enumerate().find(|(_, sign)| !sign.is_ascii_alphanumeric() && *sign != '_')
+    if let Some((offset, sign)) = name
+        .chars()
+        .enumerate()
+        .find(|(_, sign)| !sign.is_ascii_alphanumeric() && *sign != '_')
     {
-        let what = format!("`{}` is in no device's name, so NCCL matches nothing", sign.escape_debug());
-        return Err(error(value, column + offset, what, "entries are separated by `,` alone, without white space"));
+        let what = format!(
+            "`{}` is in no device's name, so NCCL matches nothing",
+            sign.escape_debug()
+        );
+        return Err(error(
+            value,
+            column + offset,
+            what,
+            "entries are separated by `,` alone, without white space",
+        ));
     }
     if name.len() > NAME_BYTES {
         let what = format!("NCCL cuts this name at {NAME_BYTES} bytes");
-        return Err(error(value, column, what, "RDMA device names are shorter; see /sys/class/infiniband"));
+        return Err(error(
+            value,
+            column,
+            what,
+            "RDMA device names are shorter; see /sys/class/infiniband",
+        ));
     }
     Ok(())
 }
@@ -181,16 +249,32 @@ fn check_number(value: &str, column: usize, field: &str, number: usize) -> Resul
     if !field.bytes().all(|byte| byte.is_ascii_digit()) || field.len() > 6 {
         let read = atoi(field);
         let text = format!("`{field}` is not a {what} number, NCCL reads it as {read}");
-        return Err(error(value, column, text, "write name[:port[:rail[:plane]]] with decimal numbers"));
+        return Err(error(
+            value,
+            column,
+            text,
+            "write name[:port[:rail[:plane]]] with decimal numbers",
+        ));
     }
     if number == 1 && field.parse() == Ok(0u32) {
-        return Err(error(value, column, "ports count from 1", "write `:1`, or leave the port out for any"));
+        return Err(error(
+            value,
+            column,
+            "ports count from 1",
+            "write `:1`, or leave the port out for any",
+        ));
     }
     Ok(())
 }
 
 fn error(value: &str, column: usize, what: impl Into<String>, fix: impl Into<String>) -> GrammarError {
-    GrammarError { variable: VARIABLE, value: value.to_owned(), column, what: what.into(), fix: fix.into() }
+    GrammarError {
+        variable: VARIABLE,
+        value: value.to_owned(),
+        column,
+        what: what.into(),
+        fix: fix.into(),
+    }
 }
 
 #[cfg(test)]
@@ -199,14 +283,27 @@ mod tests {
 
     fn selected<'a>(value: &str, ports: &[(&'a str, u32)]) -> Vec<(&'a str, u32)> {
         let list = parse(value);
-        ports.iter().copied().filter(|&(device, port)| list.selects(device, PortNum(port))).collect()
+        ports
+            .iter()
+            .copied()
+            .filter(|&(device, port)| list.selects(device, PortNum(port)))
+            .collect()
     }
 
-    const PORTS: &[(&str, u32)] = &[("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_11", 1), ("mlx5_11", 2), ("rocep1s0f0", 1)];
+    const PORTS: &[(&str, u32)] = &[
+        ("mlx5_0", 1),
+        ("mlx5_1", 1),
+        ("mlx5_11", 1),
+        ("mlx5_11", 2),
+        ("rocep1s0f0", 1),
+    ];
 
     #[test]
     fn names_are_prefixes_unless_exact() {
-        assert_eq!(selected("mlx5_1", PORTS), [("mlx5_1", 1), ("mlx5_11", 1), ("mlx5_11", 2)]);
+        assert_eq!(
+            selected("mlx5_1", PORTS),
+            [("mlx5_1", 1), ("mlx5_11", 1), ("mlx5_11", 2)]
+        );
         assert_eq!(selected("=mlx5_1", PORTS), [("mlx5_1", 1)]);
         assert_eq!(selected("^mlx5_1", PORTS), [("mlx5_0", 1), ("rocep1s0f0", 1)]);
         assert_eq!(selected("^=mlx5_1", PORTS).len(), 4);
@@ -236,9 +333,21 @@ mod tests {
         assert_eq!(parse("a:x").entries[0].port, Some(0));
         assert_eq!(parse("a: 2x").entries[0].port, Some(2));
         assert_eq!(parse("a:-1").entries[0].port, None);
-        assert_eq!(parse("a::7").entries[0], Entry { name: "a".into(), port: None, rail: Some(7), plane: None, column: 1 });
+        assert_eq!(
+            parse("a::7").entries[0],
+            Entry {
+                name: "a".into(),
+                port: None,
+                rail: Some(7),
+                plane: None,
+                column: 1
+            }
+        );
         let full = &parse("^=a:1:2:3:4").entries[0];
-        assert_eq!((full.port, full.rail, full.plane, full.column), (Some(1), Some(2), Some(3), 3));
+        assert_eq!(
+            (full.port, full.rail, full.plane, full.column),
+            (Some(1), Some(2), Some(3), 3)
+        );
         assert_eq!(parse("a:99999999999999999999").entries[0].port, Some(i32::MAX));
     }
 

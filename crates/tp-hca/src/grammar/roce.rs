@@ -27,15 +27,30 @@ pub fn parse(value: &str) -> Result<Vec<Entry>, GrammarError> {
     for (column, piece) in pieces(value, 1) {
         let entry = parse_entry(value, column, piece)?;
         if let Some(first) = entries.iter().find(|known| known.device == entry.device) {
-            let what = format!("`{}` stands here again (first at character {})", entry.device, first.column);
+            let what = format!(
+                "`{}` stands here again (first at character {})",
+                entry.device, first.column
+            );
             return Err(error(value, column, what, "name every device once"));
         }
         if let Some(first) = entries.first()
             && first.gid_index.is_some() != entry.gid_index.is_some()
         {
-            let (with, without) = if first.gid_index.is_some() { (first, &entry) } else { (&entry, first) };
-            let what = format!("`{}` has a GID index and `{}` has none", with.device, without.device);
-            return Err(error(value, column, what, "give an index to all entries or to none (none is better)"));
+            let (with, without) = if first.gid_index.is_some() {
+                (first, &entry)
+            } else {
+                (&entry, first)
+            };
+            let what = format!(
+                "`{}` has a GID index and `{}` has none",
+                with.device, without.device
+            );
+            return Err(error(
+                value,
+                column,
+                what,
+                "give an index to all entries or to none (none is better)",
+            ));
         }
         entries.push(entry);
         if entries.len() > MAX_ENTRIES {
@@ -48,7 +63,12 @@ pub fn parse(value: &str) -> Result<Vec<Entry>, GrammarError> {
 
 fn parse_entry(value: &str, column: usize, piece: &str) -> Result<Entry, GrammarError> {
     if piece.is_empty() {
-        return Err(error(value, column, "an empty entry", "remove the comma too many"));
+        return Err(error(
+            value,
+            column,
+            "an empty entry",
+            "remove the comma too many",
+        ));
     }
     let (name, index) = match piece.split_once(':') {
         Some((name, index)) => (name, Some(index)),
@@ -56,7 +76,11 @@ fn parse_entry(value: &str, column: usize, piece: &str) -> Result<Entry, Grammar
     };
     check_name(value, column, name)?;
     let Some(text) = index else {
-        return Ok(Entry { device: name.to_owned(), gid_index: None, column });
+        return Ok(Entry {
+            device: name.to_owned(),
+            gid_index: None,
+            column,
+        });
     };
     let index_column = column + name.chars().count() + 1;
     let index = Some(text)
@@ -64,7 +88,11 @@ fn parse_entry(value: &str, column: usize, piece: &str) -> Result<Entry, Grammar
         .and_then(|text| text.parse::<u32>().ok())
         .filter(|&index| index <= MAX_GID_INDEX);
     match index {
-        Some(index) => Ok(Entry { device: name.to_owned(), gid_index: Some(GidIndex(index)), column }),
+        Some(index) => Ok(Entry {
+            device: name.to_owned(),
+            gid_index: Some(GidIndex(index)),
+            column,
+        }),
         None if text.contains(':') => Err(error(
             value,
             index_column,
@@ -84,26 +112,44 @@ fn check_name(value: &str, column: usize, name: &str) -> Result<(), GrammarError
     if is_device_name(name) {
         return Ok(());
     }
-    let Some((offset, character)) =
-        name.chars().enumerate().find(|(_, character)| !character.is_ascii_alphanumeric() && *character != '_')
+    let Some((offset, character)) = name
+        .chars()
+        .enumerate()
+        .find(|(_, character)| !character.is_ascii_alphanumeric() && *character != '_')
     else {
         let (what, fix) = if name.is_empty() {
             ("no device name before `:`", "write `name` or `name:gid-index`")
         } else {
-            ("a name of more than 63 characters", "RDMA device names are shorter; see /sys/class/infiniband")
+            (
+                "a name of more than 63 characters",
+                "RDMA device names are shorter; see /sys/class/infiniband",
+            )
         };
         return Err(error(value, column, what, fix));
     };
     let fix = match character {
-        '^' | '=' => "names are exact here and nothing can be excluded; `^` and `=` belong to NCCL_IB_HCA".to_owned(),
+        '^' | '=' => {
+            "names are exact here and nothing can be excluded; `^` and `=` belong to NCCL_IB_HCA".to_owned()
+        }
         ' ' | '\t' => "remove the white space".to_owned(),
         _ => "device names have letters, digits and `_` only; entries are separated by `,`".to_owned(),
     };
-    Err(error(value, column + offset, format!("`{}` cannot stand here", character.escape_debug()), fix))
+    Err(error(
+        value,
+        column + offset,
+        format!("`{}` cannot stand here", character.escape_debug()),
+        fix,
+    ))
 }
 
 fn error(value: &str, column: usize, what: impl Into<String>, fix: impl Into<String>) -> GrammarError {
-    GrammarError { variable: VARIABLE, value: value.to_owned(), column, what: what.into(), fix: fix.into() }
+    GrammarError {
+        variable: VARIABLE,
+        value: value.to_owned(),
+        column,
+        what: what.into(),
+        fix: fix.into(),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,364 @@
+//! Why each port was taken or not, and why there is no pick, in words a person can act on.
+
+use crate::code::ErrorCode;
+use crate::document::{By, Mode, PickError, PortPick};
+use crate::facts::{IfAddr, RankFacts};
+use crate::grammar::{nccl, roce};
+use crate::pick::Probe;
+use crate::pick::host::{Class, Endpoint, Host, class};
+use crate::pick::select::{LIMIT, value};
+use crate::pick::warn::left_out_by_peers;
+use crate::pick::world::{Pair, World, ends};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// How many addresses or ports a message lists before it only counts them.
+const LISTED: usize = 4;
+
+/// Every port of a rank with what became of it, by device and port.
+pub(crate) fn ports(world: &World<'_>, index: usize) -> Vec<PortPick> {
+    let host = &world.hosts[index];
+    let mut taken: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    let mut beyond: BTreeMap<usize, u32> = BTreeMap::new();
+    for (pair, _, other) in world.pairs_of(index) {
+        for rail in &pair.rails {
+            let (mine, theirs) = ends(pair, rail, index);
+            let how = how(&host.endpoints[mine], rail.by);
+            let text = format!(
+                "rail to rank {} ({}), {how}",
+                other.rank(),
+                other.name(other.endpoints[theirs].port)
+            );
+            taken.entry(host.endpoints[mine].port).or_default().push(text);
+        }
+        for rail in &pair.beyond_limit {
+            beyond.insert(host.endpoints[ends(pair, rail, index).0].port, other.rank());
+        }
+    }
+    let by_peers = left_out_by_peers(world, index);
+    let named_not = |port: usize| !world.selections[index].allows(port);
+    listed(host, |port| {
+        if let Some(rails) = taken.get(&port) {
+            return (true, format!("{}{}", some_of(rails, "; "), host.kind_note(port)));
+        }
+        let reason = if let Some(refusal) = host.ports[port].refusal() {
+            refusal.text.clone()
+        } else if named_not(port) {
+            format!("not named by {}", world.selections[index].variable())
+        } else if let Some(peer) = by_peers.get(&port) {
+            let (variable, rank) = (world.selections[*peer].variable(), world.hosts[*peer].rank());
+            format!("disagree: {variable} on rank {rank} leaves out its partner")
+        } else if let Some(peer) = beyond.get(&port) {
+            format!("{LIMIT} allows no further rail to rank {peer}")
+        } else {
+            idle(world, index, port)
+        };
+        (false, format!("{reason}{}", host.kind_note(port)))
+    })
+}
+
+/// The ports of a rank where the pick ended before rails were looked for.
+pub(crate) fn ports_unpicked(host: &Host<'_>) -> Vec<PortPick> {
+    listed(host, |port| {
+        let reason = host.ports[port]
+            .refusal()
+            .map_or("usable; the pick ended before any rail was looked for", |r| {
+                &r.text
+            });
+        (false, format!("{reason}{}", host.kind_note(port)))
+    })
+}
+
+fn listed(host: &Host<'_>, say: impl Fn(usize) -> (bool, String)) -> Vec<PortPick> {
+    let mut ports: Vec<PortPick> = host
+        .facts
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(index, port)| {
+            let (chosen, reason) = say(index);
+            PortPick {
+                device: port.device.clone(),
+                port: port.port,
+                chosen,
+                reason,
+            }
+        })
+        .collect();
+    ports.sort_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
+    ports
+}
+
+fn how(endpoint: &Endpoint, by: By) -> String {
+    let index = endpoint.gid_index;
+    match (by, endpoint.subnet()) {
+        (By::Subnet, Some(net)) => format!("by subnet {net}, GID {index} is {}", endpoint.ip),
+        (By::Subnet, None) => format!("by subnet, GID {index} is {}", endpoint.ip),
+        (By::Route, _) => format!("by route, GID {index} is {}", endpoint.ip),
+        (By::Explicit, _) => format!("named at both ends, GID {index} is {}", endpoint.ip),
+    }
+}
+
+/// Why a usable port that the variables allow has no rail.
+fn idle(world: &World<'_>, index: usize, port: usize) -> String {
+    let host = &world.hosts[index];
+    if let Some(text) = failed_probe(world, index, port) {
+        return text;
+    }
+    let endpoints: Vec<&Endpoint> = host.ports[port]
+        .endpoints
+        .iter()
+        .map(|&e| &host.endpoints[e])
+        .filter(|e| !e.link_local)
+        .collect();
+    if !crate::pick::warn::is_v6(world) && endpoints.iter().all(|endpoint| endpoint.ip.is_ipv6()) {
+        return "IPv6 only, and the rails are IPv4: NCCL takes one family for all ports; give it an IPv4 address".into();
+    }
+    let shared = endpoints.iter().find(|endpoint| {
+        endpoint.subnet().is_some_and(|net| {
+            world.pairs_of(index).any(|(_, _, other)| {
+                other
+                    .endpoints
+                    .iter()
+                    .any(|peer| !peer.link_local && net.contains(&peer.ip))
+            })
+        })
+    });
+    if let Some(endpoint) = shared {
+        return format!(
+            "{} shares its subnet with ports that have a rail already",
+            endpoint.ip
+        );
+    }
+    if let Some(endpoint) = endpoints.iter().find(|endpoint| endpoint.prefix_len.is_none()) {
+        return format!(
+            "prefix length of {} not known, and no route leads to a peer and back",
+            endpoint.ip
+        );
+    }
+    let nets: Vec<String> = endpoints.iter().map(|endpoint| with_len(endpoint)).collect();
+    match world.pairs_of(index).next() {
+        Some(_) => format!("no peer shares a subnet or route with {}", some_of(&nets, ", ")),
+        None => format!("no rank on another host to reach; has {}", some_of(&nets, ", ")),
+    }
+}
+
+fn failed_probe(world: &World<'_>, index: usize, port: usize) -> Option<String> {
+    let host = &world.hosts[index];
+    let facts = &host.facts.ports[port];
+    world.probes.iter().find_map(|(key, probe)| {
+        let (mine, other) = if key.low.rank == host.rank() {
+            (&key.low, &key.high)
+        } else {
+            (&key.high, &key.low)
+        };
+        let is_mine = mine.rank == host.rank() && mine.device == facts.device && mine.port == facts.port;
+        match probe {
+            Probe::Failed(why) if is_mine => Some(format!(
+                "probe to rank {} ({}:{}) failed: {why}",
+                other.rank, other.device, other.port
+            )),
+            _ => None,
+        }
+    })
+}
+
+fn with_len(endpoint: &Endpoint) -> String {
+    IfAddr {
+        ip: endpoint.ip,
+        prefix_len: endpoint.prefix_len,
+    }
+    .to_string()
+}
+
+fn some_of(items: &[String], separator: &str) -> String {
+    let shown = items
+        .iter()
+        .take(LISTED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(separator);
+    match items.len().saturating_sub(LISTED) {
+        0 => shown,
+        more => format!("{shown}{separator}and {more} more"),
+    }
+}
+
+/// Which variables are set, before they are understood.
+pub(crate) fn mode_of(env: &BTreeMap<String, String>) -> Mode {
+    match (value(env, roce::VARIABLE), value(env, nccl::VARIABLE)) {
+        (None, None) => Mode::Auto,
+        (Some(_), None) => Mode::Roce,
+        (None, Some(_)) => Mode::Nccl,
+        (Some(_), Some(_)) => Mode::Both,
+    }
+}
+
+/// A host without a single usable port.
+pub(crate) fn no_usable_port(host: &Host<'_>) -> Option<PickError> {
+    if host.ports.iter().any(|port| port.refusal().is_none()) {
+        return None;
+    }
+    let place = host.facts.place();
+    if host.ports.is_empty() {
+        let text =
+            format!("{place} has no RDMA port; run where /sys/class/infiniband lists one, or use NCCL alone");
+        return Some(PickError::new(ErrorCode::NoPort, host.rank(), text));
+    }
+    // The port that is nearest to being usable says what to mend.
+    let nearness = |code: ErrorCode| match code {
+        ErrorCode::NotOpenable => 0,
+        ErrorCode::NoGid => 1,
+        ErrorCode::SoftDevice => 2,
+        ErrorCode::UnknownFact => 3,
+        ErrorCode::PortDown => 4,
+        _ => 5,
+    };
+    let refusals: Vec<_> = host.ports.iter().filter_map(|port| port.refusal()).collect();
+    let code = refusals
+        .iter()
+        .map(|refusal| refusal.code)
+        .min_by_key(|&code| nearness(code))?;
+    let mut listed: Vec<String> = host
+        .ports
+        .iter()
+        .enumerate()
+        .filter_map(|(port, view)| Some(format!("{}: {}", host.name(port), view.refusal()?.text)))
+        .collect();
+    listed.sort();
+    let what = if code == ErrorCode::PortDown {
+        "no active RDMA port"
+    } else {
+        "no usable RDMA port"
+    };
+    Some(PickError::new(
+        code,
+        host.rank(),
+        format!("{what} on {place}: {}", some_of(&listed, "; ")),
+    ))
+}
+
+/// A pair without a rail.
+pub(crate) fn no_rail(world: &World<'_>, pair: &Pair) -> PickError {
+    let (low, high) = (&world.hosts[pair.low], &world.hosts[pair.high]);
+    if pair.unrestricted.as_ref().is_some_and(|rails| !rails.is_empty()) {
+        let names = |index: usize| {
+            let named = world.selections[index].named.as_deref()?;
+            let ports: Vec<String> = named.iter().map(|&port| world.hosts[index].name(port)).collect();
+            let variable = world.selections[index].variable();
+            Some(format!(
+                "{variable} on rank {} names {}",
+                world.hosts[index].rank(),
+                some_of(&ports, ", ")
+            ))
+        };
+        let said: Vec<String> = [pair.low, pair.high].into_iter().filter_map(names).collect();
+        let text = format!(
+            "ranks {} and {} have rails, and none is left by the variables: {}; name both ends of the same rails",
+            low.rank(),
+            high.rank(),
+            said.join(", ")
+        );
+        let at = if world.selections[pair.low].named.is_some() {
+            low.rank()
+        } else {
+            high.rank()
+        };
+        return PickError::new(ErrorCode::Disagree, at, text);
+    }
+    let failed = world.probes.iter().find_map(|(key, probe)| match probe {
+        Probe::Failed(why) if key.low.rank == low.rank() && key.high.rank == high.rank() => Some(why),
+        _ => None,
+    });
+    let probe = failed
+        .map(|why| format!("; every probe failed ({why})"))
+        .unwrap_or_default();
+    let text = format!(
+        "rank {} ({}) and rank {} ({}) share no rail{probe}: {}; {}; put a port of each into one subnet of its own, or give \
+         each a route to the other's address over its port",
+        low.rank(),
+        low.facts.place(),
+        high.rank(),
+        high.facts.place(),
+        has(world, pair.low),
+        has(world, pair.high)
+    );
+    PickError::new(ErrorCode::NoSharedRail, low.rank(), text)
+}
+
+fn has(world: &World<'_>, index: usize) -> String {
+    let host = &world.hosts[index];
+    let mut ends: Vec<String> = host
+        .endpoints
+        .iter()
+        .filter(|end| {
+            !end.link_local && host.ports[end.port].link.is_none() && world.selections[index].allows(end.port)
+        })
+        .map(|end| match end.prefix_len {
+            Some(_) => format!("{} on {}", with_len(end), host.name(end.port)),
+            None => format!("{} (prefix length not known) on {}", end.ip, host.name(end.port)),
+        })
+        .collect();
+    ends.sort();
+    match ends.is_empty() {
+        true => format!("rank {} has no usable address", host.rank()),
+        false => format!("rank {} has {}", host.rank(), some_of(&ends, ", ")),
+    }
+}
+
+/// A named port that no rail uses; `peer` is a rank whose variable is the cause, if one is.
+pub(crate) fn left_over(world: &World<'_>, index: usize, port: usize, peer: Option<u32>) -> PickError {
+    let host = &world.hosts[index];
+    let variable = world.selections[index].variable();
+    let name = host.name(port);
+    let at = host.rank();
+    if let Some(peer) = peer {
+        let text = format!(
+            "{variable} on rank {at} names {name}, and the variables of rank {peer} leave out its partner there; name both \
+             ends of the same rails"
+        );
+        return PickError::new(ErrorCode::Disagree, at, text);
+    }
+    let better: Vec<String> = world.chosen(index).iter().map(|&port| host.name(port)).collect();
+    let fix = match (world.selections[index].mode, better.is_empty()) {
+        (_, true) => "name ports that reach a peer".to_owned(),
+        (Mode::Nccl, false) => format!("write {}=={}", nccl::VARIABLE, better.join(",")),
+        (_, false) => format!("leave it out, the pick is {}", better.join(", ")),
+    };
+    let text = format!(
+        "{variable} on rank {at} names {name}, which reaches no peer: {}; {fix}",
+        idle(world, index, port)
+    );
+    PickError::new(ErrorCode::NoSharedRail, at, text)
+}
+
+/// An address that the inventory gives a rank and its host does not have.
+pub(crate) fn address_mismatch(host: &Host<'_>, expected: IpAddr) -> Option<PickError> {
+    let live = live_addresses(host.facts);
+    if live.is_empty() || live.iter().any(|(_, address)| address.ip == expected) {
+        return None;
+    }
+    let mut usable: Vec<String> = live
+        .iter()
+        .filter(|(_, address)| {
+            class(address.ip) == Class::Usable && address.ip.is_ipv4() == expected.is_ipv4()
+        })
+        .map(|(netdev, address)| format!("{address} on {}", netdev.unwrap_or("a netdev that is not known")))
+        .collect();
+    usable.sort();
+    let text = format!(
+        "the inventory gives rank {} the address {expected}, {} has {}; correct the inventory or the host",
+        host.rank(),
+        host.facts.place(),
+        some_of(&usable, ", ")
+    );
+    Some(PickError::new(ErrorCode::AddressMismatch, host.rank(), text))
+}
+
+fn live_addresses(facts: &RankFacts) -> Vec<(Option<&str>, IfAddr)> {
+    facts
+        .addresses
+        .iter()
+        .filter_map(|entry| Some((entry.netdev.as_deref(), entry.address?)))
+        .collect()
+}
