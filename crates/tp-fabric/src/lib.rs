@@ -2,6 +2,7 @@
 
 pub mod bootstrap;
 pub mod collective;
+pub mod devices;
 pub mod fate;
 pub mod fill;
 pub mod host;
@@ -13,6 +14,7 @@ mod os;
 pub mod plan;
 pub mod region;
 pub mod secret;
+pub mod session;
 pub mod settings;
 mod text;
 pub mod types;

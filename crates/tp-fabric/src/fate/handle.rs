@@ -184,6 +184,14 @@ impl FateHandle {
     /// A peer was seen to be lost by other means than this channel (a collective's wait ran out, a data connection
     /// closed). The channel is given a moment to name the true culprit; then this rank leaves and blames `peer`.
     pub fn lost_peer(&self, peer: Rank, phase: &str, reason: &str) -> ! {
+        self.blame_peer(peer, phase, reason);
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// [`FateHandle::lost_peer`] where the exit may return, as one put in for a test does.
+    pub fn blame_peer(&self, peer: Rank, phase: &str, reason: &str) {
         let deadline = Instant::now() + SECOND_OPINION;
         let mut state = self.0.lock();
         while state.dead.is_none() && !state.over {
@@ -200,9 +208,6 @@ impl FateHandle {
         }
         drop(state);
         self.leave_for(self.0.report(peer, phase, reason));
-        loop {
-            std::thread::park();
-        }
     }
 
     fn leave_for(&self, report: FateReport) {
