@@ -1,0 +1,4 @@
+// All kernels, as one unit: a GPU loads one image.
+#include "exchange_chunks.cu"
+#include "exchange_lines.cu"
+#include "ordered_sum.cu"
