@@ -7,6 +7,9 @@ use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// The embedded kernels, asked without loading anything.
+pub use tp_kernels::{Image, NoImage, image};
+
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 
 /// What was found of one library, or of the kernels.
