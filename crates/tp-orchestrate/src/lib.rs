@@ -4,8 +4,11 @@
 //! exactly that value through [`host`]s, shows it with a [`display`] and leaves a receipt. [`diagnosis`] knows what
 //! usual failures mean. The binary is a thin shell over [`cli`].
 
+pub mod cli;
 pub mod diagnosis;
+pub mod display;
 pub mod error;
+pub mod exec;
 pub mod exit_code;
 pub mod host;
 pub mod inventory;

@@ -1,2 +1,5 @@
 //! Thin entry point; the logic is in the library.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    tp_orchestrate::cli::entry(std::env::args_os()).into()
+}

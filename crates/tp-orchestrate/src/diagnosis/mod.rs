@@ -62,7 +62,10 @@ const CAUSES_MAX: usize = 3;
 
 /// The causes that fit, each once, in the order of the table.
 pub fn diagnose(evidence: &Evidence) -> Vec<Diagnosis> {
-    signatures().filter_map(|signature| matched(signature, evidence)).take(CAUSES_MAX).collect()
+    signatures()
+        .filter_map(|signature| matched(signature, evidence))
+        .take(CAUSES_MAX)
+        .collect()
 }
 
 fn matched(signature: &Signature, evidence: &Evidence) -> Option<Diagnosis> {
@@ -94,10 +97,14 @@ mod tests {
 
     fn evidence(signature: &Signature) -> Evidence {
         match signature.sign {
-            Sign::Line { .. } => {
-                Evidence { lines: vec![(Some(1), signature.example.to_owned())], ..Evidence::default() }
-            }
-            Sign::Signal(signal) => Evidence { signals: vec![(1, signal)], ..Evidence::default() },
+            Sign::Line { .. } => Evidence {
+                lines: vec![(Some(1), signature.example.to_owned())],
+                ..Evidence::default()
+            },
+            Sign::Signal(signal) => Evidence {
+                signals: vec![(1, signal)],
+                ..Evidence::default()
+            },
         }
     }
 
@@ -105,7 +112,9 @@ mod tests {
     fn every_example_is_explained_by_its_own_signature_first() {
         for signature in signatures() {
             let found = diagnose(&evidence(signature));
-            let first = found.first().unwrap_or_else(|| panic!("{} does not match its example", signature.code));
+            let first = found
+                .first()
+                .unwrap_or_else(|| panic!("{} does not match its example", signature.code));
             assert_eq!(first.code, signature.code, "{}", signature.example);
             assert!(first.evidence.contains("rank 1"), "{}", first.evidence);
         }
@@ -119,8 +128,18 @@ mod tests {
         codes.dedup();
         assert_eq!(codes.len(), all);
         for s in signatures() {
-            assert!(s.code.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", s.code);
-            assert!(s.cause.len() > 20 && s.remedy.len() > 20 && !s.source.is_empty(), "{}", s.code);
+            assert!(
+                s.code
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+                "{}",
+                s.code
+            );
+            assert!(
+                s.cause.len() > 20 && s.remedy.len() > 20 && !s.source.is_empty(),
+                "{}",
+                s.code
+            );
         }
     }
 
@@ -133,7 +152,10 @@ mod tests {
             "wire: shm (both ranks on one host)",
         ];
         for line in lines {
-            let found = diagnose(&Evidence { lines: vec![(Some(0), line.to_owned())], ..Evidence::default() });
+            let found = diagnose(&Evidence {
+                lines: vec![(Some(0), line.to_owned())],
+                ..Evidence::default()
+            });
             assert!(found.is_empty(), "{line}: {found:?}");
         }
     }

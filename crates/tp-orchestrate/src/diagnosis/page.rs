@@ -23,7 +23,10 @@ fn section(out: &mut String, signature: &Signature) -> std::fmt::Result {
     writeln!(out, "\n## {}\n", signature.code)?;
     match signature.sign {
         Sign::Line { .. } => writeln!(out, "Seen: `{}`\n", signature.example)?,
-        Sign::Signal(signal) => writeln!(out, "Seen: a rank ended by signal {signal} that nobody meant to end\n")?,
+        Sign::Signal(signal) => writeln!(
+            out,
+            "Seen: a rank ended by signal {signal} that nobody meant to end\n"
+        )?,
     }
     writeln!(out, "Cause: {}\n", signature.cause)?;
     writeln!(out, "What to do: {}\n", signature.remedy)?;

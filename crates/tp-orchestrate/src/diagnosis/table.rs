@@ -46,7 +46,16 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "port-in-use",
-        sign: one_of(&[], &["address already in use", "eaddrinuse", "port in use", "port is in use", "in use by another process"]),
+        sign: one_of(
+            &[],
+            &[
+                "address already in use",
+                "eaddrinuse",
+                "port in use",
+                "port is in use",
+                "in use by another process",
+            ],
+        ),
         cause: "Another process took rank 0's TCP port between the moment it was found free and the moment rank 0 listened.",
         remedy: "Run the step again; if it comes back, look with `ss -ltnp` for the process that takes random ports.",
         source: "bind(2) EADDRINUSE",
@@ -62,7 +71,14 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "rank0-filtered",
-        sign: one_of(&[], &["no route to host", "network is unreachable", "host is unreachable"]),
+        sign: one_of(
+            &[],
+            &[
+                "no route to host",
+                "network is unreachable",
+                "host is unreachable",
+            ],
+        ),
         cause: "No answer from rank 0's address: a firewall drops the packets, or there is no route to it.",
         remedy: "Open the step's TCP ports between the hosts (ufw, nftables), and check `ip route get ADDRESS`.",
         source: "field case 79; connect(2) EHOSTUNREACH, ENETUNREACH",
@@ -70,7 +86,17 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "rank-never-came",
-        sign: one_of(&["rank"], &["never came", "did not come", "never arrived", "did not arrive", "are missing", "is missing"]),
+        sign: one_of(
+            &["rank"],
+            &[
+                "never came",
+                "did not come",
+                "never arrived",
+                "did not arrive",
+                "are missing",
+                "is missing",
+            ],
+        ),
         cause: "The named ranks did not reach rank 0 within the boot deadline.",
         remedy: "Look at the logs of the ranks that are named: they ended early, or they cannot reach rank 0's address.",
         source: "field case 113",
@@ -86,7 +112,10 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "settings-differ",
-        sign: one_of(&["rank"], &["ranks differ in", "settings differ", "settings mismatch"]),
+        sign: one_of(
+            &["rank"],
+            &["ranks differ in", "settings differ", "settings mismatch"],
+        ),
         cause: "The ranks were started with different values of a setting that must be equal.",
         remedy: "Give the named variable to every host in [defaults] env, not to one of them.",
         source: "design of the bootstrap's agreement",
@@ -94,7 +123,10 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "secret-wrong",
-        sign: one_of(&["secret"], &["wrong", "does not match", "not the same", "refused", "failed"]),
+        sign: one_of(
+            &["secret"],
+            &["wrong", "does not match", "not the same", "refused", "failed"],
+        ),
         cause: "A rank holds another session secret: it belongs to another run, or TF_TP_SECRET was set by hand.",
         remedy: "Look for leftovers of an earlier run on the hosts and end them; do not set TF_TP_SECRET in the inventory.",
         source: "design of the bootstrap",

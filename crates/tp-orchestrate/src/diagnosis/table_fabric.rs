@@ -118,7 +118,15 @@ pub(super) const FABRIC: &[Signature] = &[
     },
     Signature {
         code: "no-kernel",
-        sign: one_of(&["kernel"], &["nokernel", "kernels: none", "built without kernels", "without kernels"]),
+        sign: one_of(
+            &["kernel"],
+            &[
+                "nokernel",
+                "kernels: none",
+                "built without kernels",
+                "without kernels",
+            ],
+        ),
         cause: "This runner was built without its GPU kernels: no nvcc was found at build time.",
         remedy: "Build where nvcc is (or TP_NVCC names it) with TP_KERNELS=require.",
         source: "field case 100",
@@ -142,7 +150,15 @@ pub(super) const FABRIC: &[Signature] = &[
     },
     Signature {
         code: "verbs-retry-exceeded",
-        sign: one_of(&[], &["retry_exc", "retry exceeded", "status 12", "transport retry counter exceeded"]),
+        sign: one_of(
+            &[],
+            &[
+                "retry_exc",
+                "retry exceeded",
+                "status 12",
+                "transport retry counter exceeded",
+            ],
+        ),
         cause: "The peer's adapter stopped acknowledging: the path was cut, or the MTU of the two ends differs.",
         remedy: "Compare active_mtu and the interface MTU of both ends and test with ping -M do -s 8972.",
         source: "IBV_WC_RETRY_EXC_ERR; field case 140",

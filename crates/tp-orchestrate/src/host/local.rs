@@ -31,19 +31,31 @@ pub struct LocalHost {
 impl LocalHost {
     /// A host whose ranks are started with `runner`.
     pub fn new(name: impl Into<String>, runner: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), runner: runner.into() }
+        Self {
+            name: name.into(),
+            runner: runner.into(),
+        }
     }
 
     fn error(&self, what: impl Into<String>) -> HostError {
-        HostError { host: self.name.clone(), what: what.into() }
+        HostError {
+            host: self.name.clone(),
+            what: what.into(),
+        }
     }
 
     /// A command with a clean environment, in a process group of its own: Ctrl-C on the terminal must reach the
     /// orchestrator alone, which then ends the ranks in order.
     fn command(&self, argv: &[String]) -> Result<Command, HostError> {
-        let (program, arguments) = argv.split_first().ok_or_else(|| self.error("start an empty command"))?;
+        let (program, arguments) = argv
+            .split_first()
+            .ok_or_else(|| self.error("start an empty command"))?;
         let mut command = Command::new(program);
-        command.args(arguments).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if NOT_INHERITED.iter().any(|prefix| text.starts_with(prefix)) {
@@ -76,15 +88,25 @@ impl Host for LocalHost {
         }
         let rank = launch.rank;
         let (done, all_read) = mpsc::channel();
-        spawn_reader(child.stdout.take(), messages.clone(), done.clone(), move |s, m| read_events(rank, s, m));
-        spawn_reader(child.stderr.take(), messages.clone(), done, move |s, m| read_stderr(rank, s, m));
+        spawn_reader(
+            child.stdout.take(),
+            messages.clone(),
+            done.clone(),
+            move |s, m| read_events(rank, s, m),
+        );
+        spawn_reader(child.stderr.take(), messages.clone(), done, move |s, m| {
+            read_stderr(rank, s, m)
+        });
         let child = Arc::new(Mutex::new(child));
         let waited = Arc::clone(&child);
         thread::spawn(move || {
             let ended = wait(&waited);
             // Both readers drop their ends at the end of their stream; until then this blocks, at most for DRAIN.
             let _ = all_read.recv_timeout(DRAIN);
-            let _ = messages.send(Message { rank, what: What::Ended(ended) });
+            let _ = messages.send(Message {
+                rank,
+                what: What::Ended(ended),
+            });
         });
         Ok(Box::new(LocalProcess { child, orders }))
     }
@@ -110,7 +132,11 @@ impl Host for LocalHost {
             }
         };
         let text = |received: mpsc::Receiver<String>| received.recv_timeout(DRAIN).unwrap_or_default();
-        Ok(CommandOutput { code: status.code(), stdout: text(stdout), stderr: text(stderr) })
+        Ok(CommandOutput {
+            code: status.code(),
+            stdout: text(stdout),
+            stderr: text(stderr),
+        })
     }
 
     fn free_port(&self) -> Result<u16, HostError> {
@@ -171,9 +197,19 @@ fn wait(child: &Mutex<Child>) -> Ended {
     os::wait_without_reaping(pid);
     loop {
         match child.lock().unwrap_or_else(PoisonError::into_inner).try_wait() {
-            Ok(Some(status)) => return Ended { code: status.code(), signal: status.signal() },
+            Ok(Some(status)) => {
+                return Ended {
+                    code: status.code(),
+                    signal: status.signal(),
+                };
+            }
             Ok(None) => {}
-            Err(_) => return Ended { code: None, signal: None },
+            Err(_) => {
+                return Ended {
+                    code: None,
+                    signal: None,
+                };
+            }
         }
         thread::sleep(Duration::from_millis(2));
     }

@@ -45,7 +45,10 @@ pub(super) fn read_events(rank: u32, input: impl Read, messages: &Sender<Message
                     What::Noise { line, why }
                 }
             }
-            Err(error) => What::Noise { why: error.to_string(), line },
+            Err(error) => What::Noise {
+                why: error.to_string(),
+                line,
+            },
         };
         // The receiver is gone only when the step is over.
         let _ = messages.send(Message { rank, what });
@@ -55,14 +58,19 @@ pub(super) fn read_events(rank: u32, input: impl Read, messages: &Sender<Message
 /// Reads lines for people.
 pub(super) fn read_stderr(rank: u32, input: impl Read, messages: &Sender<Message>) {
     lines(input, |line| {
-        let _ = messages.send(Message { rank, what: What::Stderr(line) });
+        let _ = messages.send(Message {
+            rank,
+            what: What::Stderr(line),
+        });
     });
 }
 
 /// Writes the start line, then a beat when one is due, then what is ordered; returns, and so closes the input, when the
 /// other end is gone, when `orders` is dropped, or after `end`.
 pub(super) fn write_orders(mut output: impl Write, start: &Start, orders: &Receiver<Order>) {
-    let Ok(line) = serde_json::to_string(start) else { return };
+    let Ok(line) = serde_json::to_string(start) else {
+        return;
+    };
     if write_line(&mut output, &line).is_err() {
         return;
     }
@@ -111,8 +119,16 @@ mod tests {
         let (send, receive) = mpsc::channel();
         read_stderr(0, std::io::repeat(b'x').take(3 * LINE_MAX), &send);
         drop(send);
-        let sizes: Vec<_> =
-            receive.iter().map(|m| if let What::Stderr(line) = m.what { line.len() as u64 } else { 0 }).collect();
+        let sizes: Vec<_> = receive
+            .iter()
+            .map(|m| {
+                if let What::Stderr(line) = m.what {
+                    line.len() as u64
+                } else {
+                    0
+                }
+            })
+            .collect();
         assert_eq!(sizes, [LINE_MAX; 3]);
     }
 
@@ -123,7 +139,15 @@ mod tests {
         send.send(Order::End).unwrap();
         send.send(Order::Beat).unwrap();
         let mut written = Vec::new();
-        write_orders(&mut written, &Start { schema: 1, session: "s".into(), ..Start::default() }, &receive);
+        write_orders(
+            &mut written,
+            &Start {
+                schema: 1,
+                session: "s".into(),
+                ..Start::default()
+            },
+            &receive,
+        );
         let text = String::from_utf8(written).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], r#"{"schema":1,"session":"s","settings":{}}"#);

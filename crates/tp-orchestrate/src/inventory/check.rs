@@ -39,7 +39,10 @@ pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventor
 fn ssh_target(host: &RawHost) -> Option<At<String>> {
     let ssh = host.ssh.clone()?;
     let port = host.port.map_or(String::new(), |p| format!(" port {p}"));
-    Some(At { value: format!("{}{port}", ssh.value), offset: ssh.offset })
+    Some(At {
+        value: format!("{}{port}", ssh.value),
+        offset: ssh.offset,
+    })
 }
 
 fn unique(
@@ -81,7 +84,10 @@ fn file_name(source: Source<'_>, what: &str, name: &At<String>) -> Result<(), In
 }
 
 fn facts_all_or_none(source: Source<'_>, raw: &Raw) -> Result<(), InventoryError> {
-    let with = raw.hosts.iter().find_map(|h| h.facts.as_ref().map(|_| &h.name.value));
+    let with = raw
+        .hosts
+        .iter()
+        .find_map(|h| h.facts.as_ref().map(|_| &h.name.value));
     let without = raw.hosts.iter().find(|h| h.facts.is_none());
     match (with, without) {
         (Some(with), Some(without)) => Err(source.error(
@@ -102,10 +108,15 @@ fn rank_count(source: Source<'_>, host: &RawHost) -> Result<u64, InventoryError>
         let text = format!("`ranks` of host `{name}` is 0: a host without a rank has no place here");
         return Err(source.error(ranks.offset, text));
     }
-    let Some(gpus) = &host.gpus else { return Ok(host.ranks.as_ref().map_or(1, |r| r.value)) };
+    let Some(gpus) = &host.gpus else {
+        return Ok(host.ranks.as_ref().map_or(1, |r| r.value));
+    };
     let mut seen = std::collections::BTreeSet::new();
     if let Some(twice) = gpus.iter().find(|gpu| !seen.insert(gpu.value)) {
-        let text = format!("GPU {} of host `{name}` is listed twice; each GPU carries one rank", twice.value);
+        let text = format!(
+            "GPU {} of host `{name}` is listed twice; each GPU carries one rank",
+            twice.value
+        );
         return Err(source.error(twice.offset, text));
     }
     match (gpus.len() as u64, &host.ranks) {
@@ -116,7 +127,10 @@ fn rank_count(source: Source<'_>, host: &RawHost) -> Result<u64, InventoryError>
         (0, Some(ranks)) => Ok(ranks.value),
         (n, Some(ranks)) if ranks.value != n => Err(source.error(
             ranks.offset,
-            format!("host `{name}` lists {n} GPUs and `ranks = {}`; each GPU carries one rank", ranks.value),
+            format!(
+                "host `{name}` lists {n} GPUs and `ranks = {}`; each GPU carries one rank",
+                ranks.value
+            ),
         )),
         (n, _) => Ok(n),
     }
@@ -129,7 +143,10 @@ fn number_ranks(source: Source<'_>, raw: &Raw) -> Result<Vec<Vec<u32>>, Inventor
     }
     let world: u64 = counts.iter().sum();
     if world > WORLD_MAX {
-        return Err(source.error(raw.end, format!("the world would be {world}; at most {WORLD_MAX} ranks meet")));
+        return Err(source.error(
+            raw.end,
+            format!("the world would be {world}; at most {WORLD_MAX} ranks meet"),
+        ));
     }
     let given = raw.hosts.iter().filter(|h| h.rank.is_some()).count();
     if given == 0 {
@@ -142,8 +159,10 @@ fn number_ranks(source: Source<'_>, raw: &Raw) -> Result<Vec<Vec<u32>>, Inventor
         return Ok(counts.into_iter().map(&mut take).collect());
     }
     if let Some(host) = raw.hosts.iter().find(|h| h.rank.is_none()) {
-        let text =
-            format!("host `{}` has no `rank` though others have; give it to every host or to none", host.name.value);
+        let text = format!(
+            "host `{}` has no `rank` though others have; give it to every host or to none",
+            host.name.value
+        );
         return Err(source.error(host.offset, text));
     }
     explicit_ranks(source, raw, &counts, world)
@@ -161,7 +180,10 @@ fn explicit_ranks(
         let Some(first) = &host.rank else { continue };
         for rank in first.value..first.value + count {
             if let Some(other) = owner.insert(rank, &host.name.value) {
-                let text = format!("rank {rank} is given twice: to host `{other}` and to host `{}`", host.name.value);
+                let text = format!(
+                    "rank {rank} is given twice: to host `{other}` and to host `{}`",
+                    host.name.value
+                );
                 return Err(source.error(first.offset, text));
             }
             if rank >= world {
@@ -229,7 +251,10 @@ fn check_host(
 
 fn address(source: Source<'_>, fabric: &At<String>) -> Result<(), InventoryError> {
     let text = fabric.value.as_str();
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|t| t.strip_suffix(']'))
+        .unwrap_or(text);
     let is_name = |t: &str| {
         t.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
             && t.chars().any(|c| c.is_ascii_alphabetic())
@@ -240,13 +265,18 @@ fn address(source: Source<'_>, fabric: &At<String>) -> Result<(), InventoryError
     if literal.parse::<IpAddr>().is_ok() || is_name(text) {
         return Ok(());
     }
-    let text = format!("`fabric` is `{text}`, which is neither an IP address nor a host name (no port, no prefix length)");
+    let text = format!(
+        "`fabric` is `{text}`, which is neither an IP address nor a host name (no port, no prefix length)"
+    );
     Err(source.error(fabric.offset, text))
 }
 
 fn is_loopback(fabric: &str) -> bool {
     let bare = fabric.trim_start_matches('[').trim_end_matches(']');
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    bare.eq_ignore_ascii_case("localhost")
+        || bare
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Ranks on other machines cannot reach rank 0 at its own loopback address.
@@ -270,13 +300,26 @@ fn loopback_head(source: Source<'_>, raw: &Raw, hosts: &[Host]) -> Result<(), In
     Ok(())
 }
 
-fn arm_variable(source: Source<'_>, arm: &str, variable: &str, at: &At<String>) -> Result<(), InventoryError> {
-    let own = if arm == "nccl" { HCA_VARIABLES[0] } else { HCA_VARIABLES[1] };
+fn arm_variable(
+    source: Source<'_>,
+    arm: &str,
+    variable: &str,
+    at: &At<String>,
+) -> Result<(), InventoryError> {
+    let own = if arm == "nccl" {
+        HCA_VARIABLES[0]
+    } else {
+        HCA_VARIABLES[1]
+    };
     if HCA_VARIABLES.contains(&variable) && variable != own {
         let text = format!("the `{arm}` arm sets {own} only; `{variable}` would make it another arm");
         return Err(source.error(at.offset, text));
     }
-    if variable == own { device_list(source, variable, at) } else { Ok(()) }
+    if variable == own {
+        device_list(source, variable, at)
+    } else {
+        Ok(())
+    }
 }
 
 /// The variables' own grammars, applied before any name of the list is used as part of a path.

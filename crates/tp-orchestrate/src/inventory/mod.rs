@@ -146,7 +146,10 @@ impl Inventory {
         let text = std::fs::read_to_string(path).map_err(|e| {
             crate::Error::Usage(format!("failed to read the inventory {}: {e}", path.display()))
         })?;
-        let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = path
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         Ok(Self::parse(&path.display().to_string(), &text, dir)?)
     }
 

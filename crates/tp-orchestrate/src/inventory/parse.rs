@@ -9,8 +9,22 @@ const TOP: &[&str] = &["schema", "cluster", "defaults", "host"];
 const CLUSTER: &[&str] = &["name", "launcher", "deploy", "step_limit_s"];
 const DEFAULTS: &[&str] = &["user", "port", "identity", "run_prefix", "env", "system", "dir"];
 const HOST: &[&str] = &[
-    "name", "ssh", "fabric", "user", "port", "identity", "gpus", "ranks", "rank", "run_prefix", "env", "arms",
-    "machine_id", "facts", "system", "dir",
+    "name",
+    "ssh",
+    "fabric",
+    "user",
+    "port",
+    "identity",
+    "gpus",
+    "ranks",
+    "rank",
+    "run_prefix",
+    "env",
+    "arms",
+    "machine_id",
+    "facts",
+    "system",
+    "dir",
 ];
 /// The arms that may carry values; `none` has none by its meaning.
 const ARMS: &[&str] = &["nccl", "roce"];
@@ -59,10 +73,13 @@ pub(super) fn parse(source: Source<'_>) -> Result<Raw, InventoryError> {
             return Err(source.error(other.offset, text));
         }
     }
-    let cluster =
-        top.section("cluster", CLUSTER)?.ok_or_else(|| top.error("there is no [cluster] table with a `name`"))?;
+    let cluster = top
+        .section("cluster", CLUSTER)?
+        .ok_or_else(|| top.error("there is no [cluster] table with a `name`"))?;
     let name = cluster.required_string("name")?;
-    let launcher = cluster.word("launcher", Launcher::WORDS)?.unwrap_or(Launcher::Ssh);
+    let launcher = cluster
+        .word("launcher", Launcher::WORDS)?
+        .unwrap_or(Launcher::Ssh);
     let deploy = cluster.word("deploy", Deploy::WORDS)?.unwrap_or(match launcher {
         Launcher::Local => Deploy::Preinstalled,
         Launcher::Ssh | Launcher::Slurm => Deploy::Push,
@@ -135,7 +152,9 @@ fn host(own: &Section<'_>, defaults: Option<&Section<'_>>) -> Result<RawHost, In
 
 fn arms(own: &Section<'_>) -> Result<BTreeMap<String, BTreeMap<String, At<String>>>, InventoryError> {
     let mut out = BTreeMap::new();
-    let Some(section) = own.section("arms", ARMS)? else { return Ok(out) };
+    let Some(section) = own.section("arms", ARMS)? else {
+        return Ok(out);
+    };
     for arm in ARMS {
         let variables = section.variables(arm)?;
         if !variables.is_empty() {

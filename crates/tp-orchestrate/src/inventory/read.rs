@@ -68,7 +68,12 @@ impl<'s> Section<'s> {
         span: Range<usize>,
         known: &[&str],
     ) -> Result<Self, InventoryError> {
-        let section = Self { source, name: name.into(), table, span };
+        let section = Self {
+            source,
+            name: name.into(),
+            table,
+            span,
+        };
         section.refuse_secrets()?;
         section.refuse_unknown(known)?;
         Ok(section)
@@ -87,7 +92,10 @@ impl<'s> Section<'s> {
     fn refuse_secrets(&self) -> Result<(), InventoryError> {
         for key in self.table.keys() {
             let lower = key.get_ref().to_lowercase();
-            if ["password", "passwd", "passphrase"].iter().any(|word| lower.contains(word)) {
+            if ["password", "passwd", "passphrase"]
+                .iter()
+                .any(|word| lower.contains(word))
+            {
                 return Err(self.source.error(
                     key.span().start,
                     format!(
@@ -102,8 +110,11 @@ impl<'s> Section<'s> {
     }
 
     fn refuse_unknown(&self, known: &[&str]) -> Result<(), InventoryError> {
-        let mut unknown: Vec<_> =
-            self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())).collect();
+        let mut unknown: Vec<_> = self
+            .table
+            .keys()
+            .filter(|key| !known.contains(&key.get_ref().as_ref()))
+            .collect();
         unknown.sort_by_key(|key| key.span().start);
         let Some(key) = unknown.first() else { return Ok(()) };
         let hint = match nearest(key.get_ref(), known) {
@@ -130,44 +141,66 @@ impl<'s> Section<'s> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        self.source
-            .error(value.span().start, format!("`{key}` of {} must be {wanted}, not {found}", self.name))
+        self.source.error(
+            value.span().start,
+            format!("`{key}` of {} must be {wanted}, not {found}", self.name),
+        )
     }
 
     /// A string, where the key is there; empty ones are refused.
     pub fn string(&self, key: &str) -> Result<Option<At<String>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let DeValue::String(text) = value.get_ref() else { return Err(self.wrong(key, value, "a string")) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let DeValue::String(text) = value.get_ref() else {
+            return Err(self.wrong(key, value, "a string"));
+        };
         if text.trim().is_empty() {
             return Err(self.source.error(
                 value.span().start,
-                format!("`{key}` of {} is empty; give it a value or leave the key out", self.name),
+                format!(
+                    "`{key}` of {} is empty; give it a value or leave the key out",
+                    self.name
+                ),
             ));
         }
-        Ok(Some(At { value: text.to_string(), offset: value.span().start }))
+        Ok(Some(At {
+            value: text.to_string(),
+            offset: value.span().start,
+        }))
     }
 
     /// A string that must be there.
     pub fn required_string(&self, key: &str) -> Result<At<String>, InventoryError> {
-        self.string(key)?.ok_or_else(|| self.error(format!("{} has no `{key}`", self.name)))
+        self.string(key)?
+            .ok_or_else(|| self.error(format!("{} has no `{key}`", self.name)))
     }
 
     /// One of a list of words.
     pub fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, InventoryError> {
-        let Some(text) = self.string(key)? else { return Ok(None) };
+        let Some(text) = self.string(key)? else {
+            return Ok(None);
+        };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return Ok(Some(*value));
         }
         let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         Err(self.source.error(
             text.offset,
-            format!("`{key}` of {} is `{}`, which is none of {}", self.name, text.value, known.join(", ")),
+            format!(
+                "`{key}` of {} is `{}`, which is none of {}",
+                self.name,
+                text.value,
+                known.join(", ")
+            ),
         ))
     }
 
     /// A whole number within a range, where the key is there.
     pub fn number(&self, key: &str, range: Range<u64>) -> Result<Option<At<u64>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         self.whole(key, value, &range).map(Some)
     }
 
@@ -180,48 +213,71 @@ impl<'s> Section<'s> {
         let DeValue::Integer(number) = value.get_ref() else {
             return Err(self.wrong(key, value, "a whole number"));
         };
-        let parsed = u64::from_str_radix(number.as_str(), number.radix()).ok().filter(|n| range.contains(n));
-        parsed.map(|value_| At { value: value_, offset: value.span().start }).ok_or_else(|| {
-            self.source.error(
-                value.span().start,
-                format!(
-                    "`{key}` of {} is {number}; it must be from {} to {}",
-                    self.name,
-                    range.start,
-                    range.end - 1
-                ),
-            )
-        })
+        let parsed = u64::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .filter(|n| range.contains(n));
+        parsed
+            .map(|value_| At {
+                value: value_,
+                offset: value.span().start,
+            })
+            .ok_or_else(|| {
+                self.source.error(
+                    value.span().start,
+                    format!(
+                        "`{key}` of {} is {number}; it must be from {} to {}",
+                        self.name,
+                        range.start,
+                        range.end - 1
+                    ),
+                )
+            })
     }
 
     /// Seconds above 0, where the key is there.
     pub fn seconds(&self, key: &str) -> Result<Option<f64>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let seconds = match value.get_ref() {
             DeValue::Integer(n) => n.as_str().parse().ok(),
             DeValue::Float(n) => n.as_str().parse().ok(),
             _ => return Err(self.wrong(key, value, "a number of seconds")),
         };
-        seconds.filter(|s: &f64| s.is_finite() && *s > 0.0 && *s <= 86_400.0).map(Some).ok_or_else(|| {
-            self.source.error(
-                value.span().start,
-                format!("`{key}` of {} must be above 0 and at most 86400 seconds", self.name),
-            )
-        })
+        seconds
+            .filter(|s: &f64| s.is_finite() && *s > 0.0 && *s <= 86_400.0)
+            .map(Some)
+            .ok_or_else(|| {
+                self.source.error(
+                    value.span().start,
+                    format!(
+                        "`{key}` of {} must be above 0 and at most 86400 seconds",
+                        self.name
+                    ),
+                )
+            })
     }
 
     /// A list of whole numbers within a range, where the key is there.
     pub fn numbers(&self, key: &str, range: Range<u64>) -> Result<Option<Vec<At<u64>>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let DeValue::Array(items) = value.get_ref() else {
             return Err(self.wrong(key, value, "a list of whole numbers"));
         };
-        items.iter().map(|item| self.whole(key, item, &range)).collect::<Result<_, _>>().map(Some)
+        items
+            .iter()
+            .map(|item| self.whole(key, item, &range))
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 
     /// A list of strings, where the key is there.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<String>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let DeValue::Array(items) = value.get_ref() else {
             return Err(self.wrong(key, value, "a list of strings"));
         };
@@ -234,7 +290,9 @@ impl<'s> Section<'s> {
 
     /// A table of variables: names that a shell takes, string values, no secret.
     pub fn variables(&self, key: &str) -> Result<BTreeMap<String, At<String>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(BTreeMap::new()) };
+        let Some(value) = self.get(key) else {
+            return Ok(BTreeMap::new());
+        };
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.wrong(key, value, "a table of variables"));
         };
@@ -244,7 +302,13 @@ impl<'s> Section<'s> {
             let DeValue::String(text) = value.get_ref() else {
                 return Err(self.wrong(name.get_ref(), value, "a string in quotes"));
             };
-            out.insert(name.get_ref().to_string(), At { value: text.to_string(), offset: value.span().start });
+            out.insert(
+                name.get_ref().to_string(),
+                At {
+                    value: text.to_string(),
+                    offset: value.span().start,
+                },
+            );
         }
         Ok(out)
     }
@@ -252,9 +316,12 @@ impl<'s> Section<'s> {
     fn check_variable_name(&self, name: &Spanned<std::borrow::Cow<'s, str>>) -> Result<(), InventoryError> {
         let text = name.get_ref();
         let at = name.span().start;
-        let shape = |(i, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit());
+        let shape =
+            |(i, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit());
         if text.is_empty() || !text.chars().enumerate().all(shape) {
-            return Err(self.source.error(at, format!("`{text}` is no name of an environment variable")));
+            return Err(self
+                .source
+                .error(at, format!("`{text}` is no name of an environment variable")));
         }
         if text.as_ref() == "TF_TP_SECRET" || text.to_lowercase().contains("password") {
             return Err(self.source.error(
@@ -262,7 +329,13 @@ impl<'s> Section<'s> {
                 format!("`{text}` is refused: an inventory never holds a secret; the session secret is made for each step"),
             ));
         }
-        const OURS: &[&str] = &["TF_TP_RANK", "TF_TP_WORLD", "TF_TP_MASTER", "TF_TP_PORT", "TF_COMM_BACKEND"];
+        const OURS: &[&str] = &[
+            "TF_TP_RANK",
+            "TF_TP_WORLD",
+            "TF_TP_MASTER",
+            "TF_TP_PORT",
+            "TF_COMM_BACKEND",
+        ];
         if OURS.contains(&text.as_ref()) {
             return Err(self.source.error(
                 at,
@@ -274,7 +347,9 @@ impl<'s> Section<'s> {
 
     /// A table below this one, where the key is there.
     pub fn section(&self, key: &str, known: &[&str]) -> Result<Option<Section<'s>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.wrong(key, value, &format!("a table, written [{key}]")));
         };
@@ -283,12 +358,18 @@ impl<'s> Section<'s> {
 
     /// A list of tables below this one.
     pub fn sections(&self, key: &str, known: &[&str]) -> Result<Vec<Section<'s>>, InventoryError> {
-        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
         let wanted = format!("a list of tables, written [[{key}]]");
-        let DeValue::Array(items) = value.get_ref() else { return Err(self.wrong(key, value, &wanted)) };
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.wrong(key, value, &wanted));
+        };
         let mut out = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let DeValue::Table(table) = item.get_ref() else { return Err(self.wrong(key, item, &wanted)) };
+            let DeValue::Table(table) = item.get_ref() else {
+                return Err(self.wrong(key, item, &wanted));
+            };
             let name = format!("[[{key}]] {}", index + 1);
             out.push(Section::new(self.source, name, table, item.span(), known)?);
         }

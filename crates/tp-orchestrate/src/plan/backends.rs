@@ -19,10 +19,34 @@ pub struct Backend {
 
 /// Every backend, in the order in which they run.
 pub const BACKENDS: &[Backend] = &[
-    Backend { name: "host", needs_gpu: false, one_host: false, world_max: 64, scope: "host" },
-    Backend { name: "nccl", needs_gpu: true, one_host: false, world_max: 64, scope: "gpu" },
-    Backend { name: "mailbox", needs_gpu: true, one_host: true, world_max: 8, scope: "gpu" },
-    Backend { name: "roce", needs_gpu: true, one_host: false, world_max: 8, scope: "gpu" },
+    Backend {
+        name: "host",
+        needs_gpu: false,
+        one_host: false,
+        world_max: 64,
+        scope: "host",
+    },
+    Backend {
+        name: "nccl",
+        needs_gpu: true,
+        one_host: false,
+        world_max: 64,
+        scope: "gpu",
+    },
+    Backend {
+        name: "mailbox",
+        needs_gpu: true,
+        one_host: true,
+        world_max: 8,
+        scope: "gpu",
+    },
+    Backend {
+        name: "roce",
+        needs_gpu: true,
+        one_host: false,
+        world_max: 8,
+        scope: "gpu",
+    },
 ];
 
 /// What the hosts can do, as far as it is known before the run.
@@ -39,12 +63,20 @@ pub struct Capabilities {
 impl Capabilities {
     /// Nothing was asked: the inventory is believed.
     pub fn unknown() -> Self {
-        Self { gpus: None, rdma_ports: None, backends: None }
+        Self {
+            gpus: None,
+            rdma_ports: None,
+            backends: None,
+        }
     }
 
     /// A machine without GPU and RDMA port, with a runner that has the host backend.
     pub fn host_only() -> Self {
-        Self { gpus: Some(0), rdma_ports: Some(false), backends: Some(vec![("host".into(), Ok(()))]) }
+        Self {
+            gpus: Some(0),
+            rdma_ports: Some(false),
+            backends: Some(vec![("host".into(), Ok(()))]),
+        }
     }
 }
 
@@ -54,7 +86,12 @@ pub(super) fn gpus(inventory: &Inventory, capabilities: &Capabilities) -> Vec<Op
     // Hosts of the local launcher are one machine, whose GPUs are dealt out once.
     let one_machine = inventory.launcher == Launcher::Local;
     let available = capabilities.gpus.unwrap_or(0);
-    let wanted: u32 = inventory.hosts.iter().filter(|h| h.gpus == Gpus::Auto).map(|h| h.ranks.len() as u32).sum();
+    let wanted: u32 = inventory
+        .hosts
+        .iter()
+        .filter(|h| h.gpus == Gpus::Auto)
+        .map(|h| h.ranks.len() as u32)
+        .sum();
     let mut next = 0;
     for host in &inventory.hosts {
         for (index, rank) in host.ranks.iter().enumerate() {
@@ -84,11 +121,17 @@ pub(super) fn obstacle(
         return Some(format!("rank {rank} has no GPU"));
     }
     if backend.one_host && inventory.launcher != Launcher::Local && inventory.hosts.len() > 1 {
-        return Some(format!("it joins the GPUs of one host; the ranks are on {} hosts", inventory.hosts.len()));
+        return Some(format!(
+            "it joins the GPUs of one host; the ranks are on {} hosts",
+            inventory.hosts.len()
+        ));
     }
     let world = inventory.world();
     if world > backend.world_max {
-        return Some(format!("it serves at most {} ranks; the world is {world}", backend.world_max));
+        return Some(format!(
+            "it serves at most {} ranks; the world is {world}",
+            backend.world_max
+        ));
     }
     let known = capabilities.backends.as_ref()?;
     match known.iter().find(|(name, _)| name == backend.name) {

@@ -31,7 +31,11 @@ enum Ports {
 }
 
 /// Makes the plan. Refuses selections that name nothing.
-pub fn build(inventory: &Inventory, capabilities: &Capabilities, selection: &Selection) -> Result<Plan, Error> {
+pub fn build(
+    inventory: &Inventory,
+    capabilities: &Capabilities,
+    selection: &Selection,
+) -> Result<Plan, Error> {
     let globs = StepGlobs::new(&selection.steps)?;
     let arms = select("--arms", &selection.arms, &ARMS)?;
     let names: Vec<&str> = BACKENDS.iter().map(|b| b.name).collect();
@@ -42,7 +46,9 @@ pub fn build(inventory: &Inventory, capabilities: &Capabilities, selection: &Sel
     let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
     globs.check_used(&all)?;
     let kinds: Vec<_> = kinds.into_iter().filter(|kind| globs.takes(&kind.name)).collect();
-    builder.not_run.retain(|left_out| globs.takes(&left_out.what) || left_out.what.starts_with("backend "));
+    builder
+        .not_run
+        .retain(|left_out| globs.takes(&left_out.what) || left_out.what.starts_with("backend "));
     let arms = arms.iter().map(|arm| builder.arm(arm, &kinds)).collect();
     let arms = builder.with_prerequisites(arms);
     Ok(Plan {
@@ -86,7 +92,13 @@ impl<'i> Builder<'i> {
             Some(false) => Ports::Missing,
         };
         let gpus = backends::gpus(inventory, capabilities);
-        Self { inventory, capabilities, gpus, ports, not_run: Vec::new() }
+        Self {
+            inventory,
+            capabilities,
+            gpus,
+            ports,
+            not_run: Vec::new(),
+        }
     }
 
     /// The backends that can be used; one that was asked for by name and cannot is refused.
@@ -96,7 +108,10 @@ impl<'i> Builder<'i> {
             match backends::obstacle(backend, self.inventory, self.capabilities, &self.gpus) {
                 None => out.push(backend),
                 Some(reason) if by_name => {
-                    return Err(Error::Refused(format!("--backends: {} cannot run here: {reason}", backend.name)));
+                    return Err(Error::Refused(format!(
+                        "--backends: {} cannot run here: {reason}",
+                        backend.name
+                    )));
                 }
                 Some(reason) => self.leave_out(format!("backend {}", backend.name), reason),
             }
@@ -105,7 +120,10 @@ impl<'i> Builder<'i> {
     }
 
     fn leave_out(&mut self, what: String, reason: impl Into<String>) {
-        self.not_run.push(NotRun { what, reason: reason.into() });
+        self.not_run.push(NotRun {
+            what,
+            reason: reason.into(),
+        });
     }
 
     /// Every step of an arm, in order.
@@ -138,7 +156,10 @@ impl<'i> Builder<'i> {
     }
 
     fn arm(&self, arm: &str, kinds: &[Kind]) -> Arm {
-        Arm { name: arm.to_owned(), steps: kinds.iter().map(|kind| self.step(arm, kind)).collect() }
+        Arm {
+            name: arm.to_owned(),
+            steps: kinds.iter().map(|kind| self.step(arm, kind)).collect(),
+        }
     }
 
     fn step(&self, arm: &str, kind: &Kind) -> Step {
@@ -148,7 +169,9 @@ impl<'i> Builder<'i> {
             limit_ms: self.inventory.step_limit_ms.unwrap_or(kind.limit_ms),
             expect: kind.expect.clone(),
             added_because: None,
-            commands: (0..self.inventory.world()).filter_map(|rank| self.command(arm, kind, rank)).collect(),
+            commands: (0..self.inventory.world())
+                .filter_map(|rank| self.command(arm, kind, rank))
+                .collect(),
         }
     }
 
@@ -179,7 +202,11 @@ impl<'i> Builder<'i> {
     /// Where a step needs the `none` arm's pick and that is not part of the selection, it is added in front.
     fn with_prerequisites(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
         let needs = |arm: &Arm| arm.name != "none" && arm.steps.iter().any(|step| !step.symbols().is_empty());
-        let needing: Vec<_> = arms.iter().filter(|arm| needs(arm)).map(|arm| arm.name.clone()).collect();
+        let needing: Vec<_> = arms
+            .iter()
+            .filter(|arm| needs(arm))
+            .map(|arm| arm.name.clone())
+            .collect();
         let none = arms.iter().position(|arm| arm.name == "none");
         let there = none.is_some_and(|i| arms[i].steps.iter().any(|step| step.name == "hca"));
         if needing.is_empty() || there {
@@ -189,7 +216,13 @@ impl<'i> Builder<'i> {
         step.added_because = Some(format!("its pick supplies the values of: {}", needing.join(", ")));
         match none {
             Some(index) => arms[index].steps.insert(0, step),
-            None => arms.insert(0, Arm { name: "none".into(), steps: vec![step] }),
+            None => arms.insert(
+                0,
+                Arm {
+                    name: "none".into(),
+                    steps: vec![step],
+                },
+            ),
         }
         arms
     }
@@ -218,7 +251,9 @@ fn arm_variables(arm: &str, host: &Host, rank: u32) -> BTreeMap<String, String> 
         _ => None,
     };
     if let Some((variable, field)) = derived {
-        variables.entry(variable.to_owned()).or_insert_with(|| symbol::pick(rank, field));
+        variables
+            .entry(variable.to_owned())
+            .or_insert_with(|| symbol::pick(rank, field));
     }
     variables
 }

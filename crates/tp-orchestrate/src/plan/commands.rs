@@ -21,9 +21,19 @@ fn words(list: &[&str]) -> Vec<String> {
 
 /// The pick: live on the ranks' ports, or on facts files.
 pub(super) fn hca(model: bool) -> Kind {
-    let command = if model { words(&["hca", "--facts", FACTS]) } else { words(&["hca"]) };
+    let command = if model {
+        words(&["hca", "--facts", FACTS])
+    } else {
+        words(&["hca"])
+    };
     let scope = if model { "model" } else { "nic" };
-    Kind { name: "hca".into(), scope, words: command, limit_ms: 30_000, expect: Expect::AllPass }
+    Kind {
+        name: "hca".into(),
+        scope,
+        words: command,
+        limit_ms: 30_000,
+        expect: Expect::AllPass,
+    }
 }
 
 pub(super) fn roce_host() -> Kind {
@@ -70,7 +80,11 @@ pub(super) fn failfast(
         scope: backend.scope,
         words: words(&["--backend", backend.name, "failfast", &victim.to_string(), inject]),
         limit_ms: 90_000,
-        expect: Expect::FailFast { inject: inject.into(), victim, within_ms: within_ms(inject, inventory) },
+        expect: Expect::FailFast {
+            inject: inject.into(),
+            victim,
+            within_ms: within_ms(inject, inventory),
+        },
     }
 }
 
@@ -78,20 +92,41 @@ pub(super) fn failfast(
 /// runner's defaults unless the inventory sets them), and a second for starting and reaping processes on a busy host.
 fn within_ms(inject: &str, inventory: &Inventory) -> u64 {
     let setting = |name: &str, default: f64| {
-        let given = inventory.hosts.iter().filter_map(|h| h.env.get(name)?.trim().parse::<f64>().ok());
-        given.filter(|s| s.is_finite() && *s >= 0.0).fold(None, |max: Option<f64>, s| Some(max.map_or(s, |m| m.max(s))))
+        let given = inventory
+            .hosts
+            .iter()
+            .filter_map(|h| h.env.get(name)?.trim().parse::<f64>().ok());
+        given
+            .filter(|s| s.is_finite() && *s >= 0.0)
+            .fold(None, |max: Option<f64>, s| Some(max.map_or(s, |m| m.max(s))))
             .unwrap_or(default)
     };
     let grace = setting("TF_TP_FAILFAST_GRACE_S", 1.0);
-    let detection = if inject == "stall" { setting("TF_TP_HEARTBEAT_LIMIT_S", 3.0) } else { 0.0 };
+    let detection = if inject == "stall" {
+        setting("TF_TP_HEARTBEAT_LIMIT_S", 3.0)
+    } else {
+        0.0
+    };
     ((detection + grace + 1.0) * 1e3).ceil() as u64
 }
 
 /// The whole command line of one rank.
 pub(super) fn argv(inventory: &Inventory, rank: u32, command: &[String]) -> Vec<String> {
-    let prefix = inventory.host_of(rank).map(|h| h.run_prefix.clone()).unwrap_or_default();
+    let prefix = inventory
+        .host_of(rank)
+        .map(|h| h.run_prefix.clone())
+        .unwrap_or_default();
     let mut argv = prefix;
-    argv.extend(words(&[RUNNER, "supervise", "--events", "--", RUNNER, "--events", "--lease", "stdin"]));
+    argv.extend(words(&[
+        RUNNER,
+        "supervise",
+        "--events",
+        "--",
+        RUNNER,
+        "--events",
+        "--lease",
+        "stdin",
+    ]));
     argv.extend(words(&["--session", SESSION, "--rank", &rank.to_string()]));
     argv.extend(words(&["--world", &inventory.world().to_string()]));
     argv.extend(words(&["--master", &master(inventory), "--port", PORT]));

@@ -50,7 +50,11 @@ fn write_plan(out: &mut String, plan: &Plan) -> std::fmt::Result {
 fn write_step(out: &mut String, number: usize, step: &Step) -> std::fmt::Result {
     let expect = match &step.expect {
         Expect::AllPass => "every rank exits 0".to_owned(),
-        Expect::FailFast { inject, victim, within_ms } => {
+        Expect::FailFast {
+            inject,
+            victim,
+            within_ms,
+        } => {
             let end = match inject.as_str() {
                 "fatal" => "exits 70",
                 "kill" => "dies by signal 9",
@@ -59,7 +63,13 @@ fn write_step(out: &mut String, number: usize, step: &Step) -> std::fmt::Result 
             format!("rank {victim} {end}, every other exits 70 within {within_ms} ms")
         }
     };
-    writeln!(out, "  {number}. {} [{}], at most {} s: {expect}", step.name, step.scope, step.limit_ms as f64 / 1e3)?;
+    writeln!(
+        out,
+        "  {number}. {} [{}], at most {} s: {expect}",
+        step.name,
+        step.scope,
+        step.limit_ms as f64 / 1e3
+    )?;
     if let Some(reason) = &step.added_because {
         writeln!(out, "     added: {reason}")?;
     }

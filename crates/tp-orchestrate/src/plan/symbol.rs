@@ -38,13 +38,20 @@ impl std::fmt::Display for Pick {
 
 /// The symbol in text form.
 pub fn pick(rank: u32, field: &str) -> String {
-    Pick { rank, field: field.to_owned() }.to_string()
+    Pick {
+        rank,
+        field: field.to_owned(),
+    }
+    .to_string()
 }
 
 /// The pick that `text` is, where it is one. Symbols stand alone, never inside other text.
 pub fn picks(text: &str) -> Option<Pick> {
     let (rank, field) = text.strip_prefix("$pick.r")?.split_once('.')?;
-    Some(Pick { rank: rank.parse().ok()?, field: field.to_owned() })
+    Some(Pick {
+        rank: rank.parse().ok()?,
+        field: field.to_owned(),
+    })
 }
 
 /// The values of one step's symbols.

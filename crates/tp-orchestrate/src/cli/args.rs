@@ -1,0 +1,172 @@
+//! Commands and options.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// Brings up tensor-parallel ranks on all hosts of an inventory, tries every arm and step, and leaves a receipt.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tp-orchestrate",
+    version,
+    subcommand_required = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show which RDMA ports the ranks pick, and why
+    Hca(HcaArgs),
+    /// Print what `run` would do: every command, on every host, in order
+    Plan(PlanArgs),
+    /// Run the plan and leave a receipt
+    Run(RunArgs),
+    /// Print a receipt as the Markdown that people paste into a pull request
+    Report(ReportArgs),
+    /// Look at receipts
+    Receipt(ReceiptArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages into a directory, or print the main one
+    Man(ManArgs),
+}
+
+/// An inventory and the runner that its ranks are started with.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The inventory, a TOML file
+    pub inventory: PathBuf,
+    /// The runner; the tf-tp-test beside this program unless given
+    #[arg(long, value_name = "FILE")]
+    pub runner: Option<PathBuf>,
+}
+
+/// What of the matrix is meant.
+#[derive(Debug, Default, Args)]
+pub struct Select {
+    /// Arms, separated by commas: none, nccl, roce
+    #[arg(long, value_name = "ARM,…", value_delimiter = ',')]
+    pub arms: Vec<String>,
+    /// Steps, as patterns separated by commas, e.g. suite-*,failfast-*-kill-0
+    #[arg(long, value_name = "GLOB,…", value_delimiter = ',')]
+    pub steps: Vec<String>,
+    /// Backends, separated by commas: host, nccl, mailbox, roce
+    #[arg(long, value_name = "BACKEND,…", value_delimiter = ',')]
+    pub backends: Vec<String>,
+}
+
+/// Arguments of `hca`.
+#[derive(Debug, Args)]
+pub struct HcaArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// Print one JSON document and nothing else on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// What.
+    #[command(flatten)]
+    pub select: Select,
+    /// Print one JSON document and nothing else on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// What.
+    #[command(flatten)]
+    pub select: Select,
+    /// Directory for the receipt, which must not exist; ./receipts/NAME-DATE-TIME unless given
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Stop after the first step that does not pass
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Run every step N times, whatever comes out
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Try a failed step again, at most N times; a step that passes then is FLAKY
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub retries: u32,
+    /// Print the run's records as JSON lines on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Keep names of hosts, users, addresses and paths in the receipt
+    #[arg(long)]
+    pub no_redact: bool,
+    /// Continue the interrupted run of this receipt
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "no_redact"])]
+    pub resume: Option<PathBuf>,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// A receipt's directory
+    pub receipt: PathBuf,
+}
+
+/// Arguments of `receipt`.
+#[derive(Debug, Args)]
+pub struct ReceiptArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ReceiptCommand,
+}
+
+/// The commands of `receipt`.
+#[derive(Debug, Subcommand)]
+pub enum ReceiptCommand {
+    /// Print the verdict, the matrix and the failures
+    Show {
+        /// A receipt's directory
+        receipt: PathBuf,
+        /// Print receipt.json and nothing else on standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check that nothing in it was changed and that every total follows from its events
+    Verify {
+        /// A receipt's directory
+        receipt: PathBuf,
+        /// Also compare the runner's hash with this file's
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+        /// Print one JSON document and nothing else on standard output
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Directory for one page a command; made where it is missing
+    pub dir: Option<PathBuf>,
+}

@@ -1,0 +1,87 @@
+//! The command line: parsed whole and checked before anything is opened.
+
+mod args;
+mod hca;
+mod plan;
+mod receipt;
+mod run;
+mod shell;
+mod version;
+
+pub use args::Cli;
+pub(crate) use version::{REVISION, VERSION};
+
+use crate::{Error, exit_code};
+use args::Command;
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+
+/// The program: takes the arguments with the program's name in front, returns the exit code.
+pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.iter().skip(1).any(|a| a == "--version" || a == "-V") && arguments.len() <= 4 {
+        if let Some(code) = version::answer(&arguments) {
+            return code;
+        }
+    }
+    let json = arguments.iter().any(|a| a == "--json");
+    match Cli::try_parse_from(&arguments) {
+        Ok(cli) => match dispatch(cli) {
+            Ok(code) => code,
+            Err(error) => refuse(&error, json),
+        },
+        Err(error) => answer(&error, json),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8, Error> {
+    match cli.command {
+        Command::Hca(args) => hca::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Report(args) => receipt::report(&args),
+        Command::Receipt(args) => receipt::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
+    }
+}
+
+/// Help and version go to standard output; a mistake becomes one line.
+fn answer(error: &clap::Error, json: bool) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that closed the pipe has seen enough.
+            let _ = error.print();
+            exit_code::PASSED
+        }
+        _ => refuse(&Error::Usage(one_line(error)), json),
+    }
+}
+
+/// What the command line got wrong, in one line.
+fn one_line(error: &clap::Error) -> String {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    ) {
+        return "a command is missing; see tp-orchestrate --help".to_owned();
+    }
+    let text = error.to_string();
+    let told = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let told = told.split("\n\nFor more information").next().unwrap_or(told);
+    let line = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{}; see --help", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+/// The error, where people or programs look for it.
+fn refuse(error: &Error, json: bool) -> u8 {
+    let code = error.exit_code();
+    if json {
+        let line = serde_json::json!({ "schema": 1, "ok": false, "error": { "text": error.to_string(), "exit": code } });
+        println!("{line}");
+    } else {
+        eprintln!("tp-orchestrate: {error}");
+    }
+    code
+}

@@ -1,0 +1,103 @@
+//! `report` and `receipt`: looking at what runs left behind.
+
+use super::args::{ReceiptArgs, ReceiptCommand, ReportArgs};
+use crate::display::{failures, matrix};
+use crate::{Error, exit_code};
+use std::path::Path;
+use tp_receipt::receipt::Receipt;
+use tp_receipt::{render, verify};
+
+pub(super) fn report(args: &ReportArgs) -> Result<u8, Error> {
+    let (receipt, _) = load(&args.receipt)?;
+    print!("{}", render::markdown(&receipt));
+    Ok(exit_code::PASSED)
+}
+
+pub(super) fn run(args: &ReceiptArgs) -> Result<u8, Error> {
+    match &args.command {
+        ReceiptCommand::Show { receipt, json } => show(receipt, *json),
+        ReceiptCommand::Verify {
+            receipt,
+            binary,
+            json,
+        } => check(receipt, binary.as_deref(), *json),
+    }
+}
+
+fn load(dir: &Path) -> Result<(Receipt, String), Error> {
+    let path = dir.join("receipt.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Error::Usage(format!(
+            "{} is no receipt: failed to read receipt.json: {e}",
+            dir.display()
+        ))
+    })?;
+    let receipt = Receipt::from_json(&text).map_err(|e| {
+        Error::Usage(format!(
+            "{} is no receipt that this program reads: {e}",
+            path.display()
+        ))
+    })?;
+    Ok((receipt, text))
+}
+
+fn show(dir: &Path, json: bool) -> Result<u8, Error> {
+    let (receipt, text) = load(dir)?;
+    if json {
+        print!("{text}");
+        return Ok(exit_code::PASSED);
+    }
+    let mut lines = vec![receipt.headline()];
+    lines.extend(receipt.reasons.iter().map(|reason| format!("  {reason}")));
+    lines.push(String::new());
+    lines.extend(failures(&receipt));
+    lines.extend(matrix(&receipt));
+    for left_out in &receipt.not_run {
+        lines.push(format!(
+            "not run: {}/{}: {}",
+            left_out.arm, left_out.step, left_out.reason
+        ));
+    }
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(exit_code::PASSED)
+}
+
+fn check(dir: &Path, binary: Option<&Path>, json: bool) -> Result<u8, Error> {
+    let options = verify::Options {
+        binary: binary.map(Path::to_owned),
+        ..verify::Options::default()
+    };
+    let report = verify::verify(dir, &options);
+    if let Some(usage) = &report.usage {
+        return Err(Error::Usage(usage.clone()));
+    }
+    if json {
+        let broken: Vec<_> = report
+            .broken
+            .iter()
+            .map(|b| serde_json::json!({ "file": b.file, "what": b.what }))
+            .collect();
+        let document = serde_json::json!({
+            "schema": 1,
+            "ok": broken.is_empty(),
+            "verdict": report.verdict.as_str(),
+            "broken": broken,
+            "notes": report.notes,
+        });
+        println!("{document}");
+        return Ok(report.exit_code());
+    }
+    for broken in &report.broken {
+        println!("broken: {}: {}", broken.file, broken.what);
+    }
+    for note in &report.notes {
+        println!("note: {note}");
+    }
+    match report.broken.len() {
+        0 => println!("whole; the verdict is {}", report.verdict),
+        n => println!("{n} broken"),
+    }
+    Ok(report.exit_code())
+}

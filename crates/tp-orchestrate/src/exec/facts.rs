@@ -1,0 +1,111 @@
+//! The facts file of a `model` step: the inventory's one-rank files, joined, with the arm's variables in it.
+
+use crate::Error;
+use crate::inventory::Inventory;
+use crate::plan::symbol::Values;
+use crate::plan::{Place, Step};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use tp_hca::Document;
+use tp_receipt::record::StepKey;
+
+/// Facts of every rank, and a private directory for the joined files, which goes with this value.
+#[derive(Debug, Default)]
+pub struct ModelFacts {
+    document: Option<Document>,
+    dir: Option<PathBuf>,
+}
+
+impl ModelFacts {
+    /// Reads the facts of every place of the plan; nothing where the plan has no model.
+    pub fn load(inventory: &Inventory, places: &[Place], run_id: &str) -> Result<Self, Error> {
+        let Some(document) = document(inventory, places)? else {
+            return Ok(Self::default());
+        };
+        let dir = std::env::temp_dir().join(format!("tp-orchestrate-{run_id}"));
+        DirBuilder::new().mode(0o700).create(&dir).map_err(|e| {
+            Error::Refused(format!(
+                "failed to make the working directory {}: {e}",
+                dir.display()
+            ))
+        })?;
+        Ok(Self {
+            document: Some(document),
+            dir: Some(dir),
+        })
+    }
+
+    /// Writes the file of one step and gives its path.
+    pub(super) fn write(&self, step: &Step, key: &StepKey, values: &Values) -> Result<PathBuf, String> {
+        let (Some(document), Some(dir)) = (&self.document, &self.dir) else {
+            return Err("the step picks on facts files and the inventory names none".to_owned());
+        };
+        let mut document = document.clone();
+        for command in &step.commands {
+            let Some(facts) = document.rank_mut(command.rank) else {
+                continue;
+            };
+            for name in &command.unset {
+                facts.set_env(name, None);
+            }
+            for (name, value) in command.facts_env.iter().flatten() {
+                let value = values.resolve(value).map_err(|e| e.to_string())?;
+                facts.set_env(name, Some(&value));
+            }
+        }
+        let path = dir.join(format!("{}-{}-{}.toml", key.arm, key.step, key.attempt));
+        let text = document.to_toml().map_err(|e| e.to_string())?;
+        write_new(&path, &text).map_err(|e| format!("failed to write {}: {e}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for ModelFacts {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.dir {
+            // Nothing but our own files is in it; what cannot be removed is in the way of nobody.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// The facts of all ranks as one document, with no HCA variable in it; `None` where the places have no facts files.
+pub fn document(inventory: &Inventory, places: &[Place]) -> Result<Option<Document>, Error> {
+    let mut ranks = Vec::new();
+    for place in places {
+        let Some(facts) = &place.facts else {
+            return Ok(None);
+        };
+        let path = inventory.facts_path(facts);
+        let document = Document::load(&path).map_err(|e| usage(&path, &e))?;
+        let mut facts = document
+            .into_single(place.rank, &path.display().to_string())
+            .map_err(|e| usage(&path, &e))?;
+        facts.host.get_or_insert_with(|| place.host.clone());
+        ranks.push(facts);
+    }
+    Document::of_ranks(ranks)
+        .map(Some)
+        .map_err(|e| Error::Usage(format!("failed to join the facts files: {e}")))
+}
+
+fn usage(path: &Path, error: &tp_hca::facts::FactsError) -> Error {
+    let text = error.to_string();
+    let name = path.display().to_string();
+    Error::Usage(if text.contains(&name) {
+        text
+    } else {
+        format!("{name}: {text}")
+    })
+}
+
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file: File = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
+}

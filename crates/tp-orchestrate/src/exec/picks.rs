@@ -1,0 +1,127 @@
+//! The values of `$pick` symbols: what the `none` arm's `hca` step found.
+
+use crate::plan::symbol::{self, Values};
+use std::collections::BTreeMap;
+use tp_receipt::event::{Kind, Rail};
+use tp_receipt::record::StepKey;
+
+/// Rails by rank, in the order in which the ranks named them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Picks(BTreeMap<u32, Vec<Rail>>);
+
+impl Picks {
+    /// Whether a step's rails supply the other arms.
+    pub fn supplies(key: &StepKey) -> bool {
+        key.arm == "none" && key.step == "hca"
+    }
+
+    /// Takes a rail of the supplying step.
+    pub fn event(&mut self, rank: Option<u32>, kind: &Kind) {
+        if let (Some(rank), Kind::Rail(rail)) = (rank, kind) {
+            self.0.entry(rank).or_default().push(rail.clone());
+        }
+    }
+
+    /// Forgets an earlier attempt.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How another arm's rails of a rank differ from these; `None` where they are the same.
+    pub fn difference(&self, other: &Self, rank: u32) -> Option<String> {
+        let rails = |picks: &Self| -> Vec<String> {
+            let rail = |r: &Rail| {
+                format!(
+                    "{}:{} to rank {} {}:{}",
+                    r.device, r.port, r.peer, r.peer_device, r.peer_port
+                )
+            };
+            picks
+                .0
+                .get(&rank)
+                .map(|rails| rails.iter().map(rail).collect())
+                .unwrap_or_default()
+        };
+        let (ours, theirs) = (rails(self), rails(other));
+        (ours != theirs).then(|| {
+            let shown = |rails: Vec<String>| {
+                if rails.is_empty() {
+                    "none".to_owned()
+                } else {
+                    rails.join(", ")
+                }
+            };
+            format!(
+                "rank {rank} has other rails than in the none arm: {} instead of {}",
+                shown(theirs),
+                shown(ours)
+            )
+        })
+    }
+
+    /// Every symbol that is known, with its value.
+    pub fn values(&self) -> Values {
+        let mut values = Values::default();
+        for (rank, rails) in &self.0 {
+            let ports = distinct(rails.iter().map(|rail| format!("{}:{}", rail.device, rail.port)));
+            values.set(
+                &symbol::pick(*rank, "nccl_ib_hca"),
+                format!("={}", ports.join(",")),
+            );
+            let gids = distinct(
+                rails
+                    .iter()
+                    .map(|rail| format!("{}:{}", rail.device, rail.gid_index)),
+            );
+            values.set(&symbol::pick(*rank, "tf_tp_roce_hca"), gids.join(","));
+            if let Some(first) = rails.first() {
+                values.set(&symbol::pick(*rank, "address"), first.address.clone());
+            }
+        }
+        values
+    }
+}
+
+/// Each once, in order: a port may carry rails to several peers.
+fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for item in items {
+        if !out.contains(&item) {
+            out.push(item);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_stand_once_in_rail_order() {
+        let rail = |peer, device: &str, gid_index| {
+            Kind::Rail(Rail {
+                peer,
+                device: device.into(),
+                port: 1,
+                gid_index,
+                address: "192.0.2.1".into(),
+                peer_device: "x".into(),
+                peer_port: 1,
+                by: "subnet".into(),
+                probed: false,
+                model: true,
+            })
+        };
+        let mut picks = Picks::default();
+        for (peer, device, gid) in [(1, "b", 3), (1, "a", 5), (2, "b", 3)] {
+            picks.event(Some(0), &rail(peer, device, gid));
+        }
+        let values = picks.values();
+        assert_eq!(values.resolve("$pick.r0.nccl_ib_hca").unwrap(), "=b:1,a:1");
+        assert_eq!(values.resolve("$pick.r0.tf_tp_roce_hca").unwrap(), "b:3,a:5");
+        assert_eq!(values.resolve("$pick.r0.address").unwrap(), "192.0.2.1");
+        let error = values.resolve("$pick.r1.nccl_ib_hca").unwrap_err();
+        assert!(error.to_string().contains("$pick.r1.nccl_ib_hca"), "{error}");
+    }
+}

@@ -1,0 +1,419 @@
+//! One attempt at one step: all ranks at once, one loop over what they say, one deadline.
+
+use super::judge::{Action, Judge, expected_end};
+use super::ledger::Ledger;
+use super::{Context, Picks, time};
+use crate::Error;
+use crate::diagnosis::{Evidence, diagnose};
+use crate::host::{Launch, Message, RankProcess, What};
+use crate::plan::symbol::{self, Values};
+use crate::plan::{Command, Expect, Step};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use tp_receipt::control::{Order, SCHEMA as START_SCHEMA, Start};
+use tp_receipt::event::{Event, Exit, Kind, Log, Outcome, Setting};
+use tp_receipt::receipt::{Attempt, Scope};
+use tp_receipt::record::{RankStart, StepEnd, StepKey, StepStart};
+
+/// How often signals and the display are looked at while nothing arrives.
+const TICK: Duration = Duration::from_millis(40);
+/// Lines that are no events are kept in the rank's log; this many of each rank also become warnings.
+const NOISE_WARNINGS: usize = 5;
+/// Log lines of a rank that a diagnosis looks at: the last ones.
+const EVIDENCE_LINES: usize = 200;
+
+/// An attempt under way.
+pub(super) struct Trial<'a> {
+    step: &'a Step,
+    key: StepKey,
+    context: &'a Context<'a>,
+    began: Instant,
+    judge: Judge,
+    processes: BTreeMap<u32, Box<dyn RankProcess>>,
+    evidence: BTreeMap<u32, Vec<String>>,
+    exits: BTreeMap<u32, Exit>,
+    noise: BTreeMap<u32, usize>,
+    /// The rails that this attempt's ranks named.
+    own_picks: Picks,
+    /// Signals that were already acted upon.
+    interrupts: usize,
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(step: &'a Step, key: StepKey, context: &'a Context<'a>) -> Self {
+        let now = Instant::now();
+        let ranks = step.commands.iter().map(|command| command.rank);
+        let judge = Judge::new(&step.expect, Duration::from_millis(step.limit_ms), ranks, now);
+        Self {
+            step,
+            key,
+            context,
+            began: now,
+            judge,
+            processes: BTreeMap::new(),
+            evidence: BTreeMap::new(),
+            exits: BTreeMap::new(),
+            noise: BTreeMap::new(),
+            own_picks: Picks::default(),
+            interrupts: 0,
+        }
+    }
+
+    /// Runs the attempt to its end. `known` are the symbols' values from earlier steps; rails of the supplying step go to
+    /// `picks`.
+    pub fn run(mut self, known: Values, ledger: &mut Ledger, picks: &mut Picks) -> Result<Attempt, Error> {
+        ledger.step_begin(self.step_start())?;
+        let (send, messages) = mpsc::channel();
+        let started = self.start_all(known, &send, ledger);
+        drop(send);
+        let done = started.and_then(|()| self.follow(&messages, ledger, picks));
+        if let Err(error) = done {
+            self.abandon(&messages);
+            return Err(error);
+        }
+        self.finish(ledger, picks)
+    }
+
+    fn step_start(&self) -> StepStart {
+        let rank = |command: &Command| RankStart {
+            host: command.host.clone(),
+            ..expected_end(&self.step.expect, command.rank)
+        };
+        let exit_within_ms = match &self.step.expect {
+            Expect::AllPass => None,
+            Expect::FailFast { within_ms, .. } => Some(*within_ms as f64),
+        };
+        StepStart {
+            key: self.key.clone(),
+            started: time::now(),
+            scope: scope(&self.step.scope),
+            command: self
+                .step
+                .commands
+                .first()
+                .map(|c| c.argv.clone())
+                .unwrap_or_default(),
+            deadline_s: Some(self.step.limit_ms as f64 / 1e3),
+            ranks: self.step.commands.iter().map(rank).collect(),
+            exit_within_ms,
+            extra: serde_json::Map::new(),
+        }
+    }
+
+    fn say(&self, ledger: &mut Ledger, rank: Option<u32>, kind: Kind) -> Result<(), Error> {
+        let event = Event::new(self.began.elapsed().as_secs_f64(), rank, kind);
+        ledger.event(event)
+    }
+
+    fn start_all(&mut self, known: Values, send: &Sender<Message>, ledger: &mut Ledger) -> Result<(), Error> {
+        for pick in self.step.symbols() {
+            let name = pick.to_string();
+            if let Ok(value) = known.resolve(&name) {
+                let setting = Setting {
+                    name,
+                    value,
+                    source: "derived".to_owned(),
+                };
+                self.say(ledger, None, Kind::Setting(setting))?;
+            }
+        }
+        let session = format!(
+            "{}-{}-{}-{}",
+            self.context.run_id, self.key.arm, self.key.step, self.key.attempt
+        );
+        let secret = super::secret()?;
+        match self.launches(known, &session, &secret) {
+            Ok(launches) => {
+                for launch in launches {
+                    self.start(&launch, send, ledger)?;
+                }
+            }
+            Err(error) => {
+                let now = Instant::now();
+                for command in &self.step.commands {
+                    self.judge.not_started(command.rank, error.clone(), now);
+                }
+                self.judge.errors.dedup();
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that the ranks are started with, before the first one is.
+    fn launches(&self, mut values: Values, session: &str, secret: &str) -> Result<Vec<Launch>, String> {
+        values.set(symbol::SESSION, session);
+        let head = self
+            .step
+            .commands
+            .iter()
+            .find(|c| c.rank == 0)
+            .ok_or("the step has no rank 0")?;
+        let port = self
+            .context
+            .host(&head.host)?
+            .free_port()
+            .map_err(|e| e.to_string())?;
+        values.set(symbol::PORT, port.to_string());
+        if self.step.is_model() {
+            let file = self.context.facts.write(self.step, &self.key, &values)?;
+            values.set(symbol::FACTS, file.display().to_string());
+        }
+        let launch = |command: &Command| {
+            let host = self.context.host(&command.host)?;
+            let mut values = values.clone();
+            values.set(symbol::RUNNER, host.runner().display().to_string());
+            let text = |e: symbol::Unresolved| e.to_string();
+            let mut settings = BTreeMap::from([("TF_TP_RANK".to_owned(), command.rank.to_string())]);
+            for (name, value) in &command.settings {
+                settings.insert(name.clone(), values.resolve(value).map_err(text)?);
+            }
+            let start = Start {
+                schema: START_SCHEMA,
+                session: session.to_owned(),
+                secret: Some(secret.to_owned()),
+                settings,
+                unset: command.unset.clone(),
+            };
+            Ok(Launch {
+                rank: command.rank,
+                argv: values.resolve_all(&command.argv).map_err(text)?,
+                start,
+            })
+        };
+        self.step.commands.iter().map(launch).collect()
+    }
+
+    fn start(&mut self, launch: &Launch, send: &Sender<Message>, ledger: &mut Ledger) -> Result<(), Error> {
+        let command = self.step.commands.iter().find(|c| c.rank == launch.rank);
+        let Some(host) = command.and_then(|c| self.context.host(&c.host).ok()) else {
+            return Ok(());
+        };
+        let started = serde_json::json!({ "event": "launch", "argv": launch.argv });
+        if let serde_json::Value::Object(map) = started {
+            self.say(ledger, Some(launch.rank), Kind::Unknown(map))?;
+        }
+        match host.start(launch, send.clone()) {
+            Ok(process) => drop(self.processes.insert(launch.rank, process)),
+            Err(error) => {
+                let actions = self
+                    .judge
+                    .not_started(launch.rank, error.to_string(), Instant::now());
+                self.act(&actions);
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(
+        &mut self,
+        messages: &Receiver<Message>,
+        ledger: &mut Ledger,
+        picks: &mut Picks,
+    ) -> Result<(), Error> {
+        while !self.judge.over() {
+            let now = Instant::now();
+            let wait = self.judge.next_tick().saturating_duration_since(now).min(TICK);
+            match messages.recv_timeout(wait) {
+                Ok(message) => self.hear(message, ledger, picks)?,
+                Err(RecvTimeoutError::Timeout) => ledger.tick()?,
+                // Every rank that was started has said that it is gone.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = Instant::now();
+            let mut actions = self.judge.tick(now);
+            let count = self.context.interrupt.count();
+            if count > self.interrupts {
+                self.interrupts = count;
+                actions.extend(self.judge.interrupt(count > 1, now));
+            }
+            self.act(&actions);
+        }
+        Ok(())
+    }
+
+    fn act(&self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::End(rank) => {
+                    if let Some(process) = self.processes.get(rank) {
+                        process.order(Order::End);
+                    }
+                }
+                Action::Kill(rank) => {
+                    if let Some(process) = self.processes.get(rank) {
+                        process.kill();
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message, ledger: &mut Ledger, picks: &mut Picks) -> Result<(), Error> {
+        let rank = message.rank;
+        let now = Instant::now();
+        match message.what {
+            What::Event(event) => {
+                if Picks::supplies(&self.key) {
+                    picks.event(event.rank, &event.kind);
+                }
+                self.own_picks.event(event.rank, &event.kind);
+                let actions = self.hear_event(rank, &event.kind, now);
+                ledger.event(*event)?;
+                self.act(&actions);
+            }
+            What::Noise { line, why } => {
+                ledger.log(rank, &format!("[not an event: {why}] {line}"))?;
+                let count = self.noise.entry(rank).or_default();
+                *count += 1;
+                if *count <= NOISE_WARNINGS {
+                    let log = Log {
+                        level: "warn".into(),
+                        code: Some("noise".into()),
+                        text: shortened(&line),
+                    };
+                    self.say(ledger, Some(rank), Kind::Log(log))?;
+                }
+            }
+            What::Stderr(line) => {
+                ledger.log(rank, &line)?;
+                self.keep_evidence(rank, line);
+            }
+            What::Ended(ended) => {
+                let how = match (ended.code, ended.signal) {
+                    (_, Some(signal)) => format!("signal {signal}"),
+                    (Some(code), None) => format!("exit {code}"),
+                    (None, None) => "in an unknown way".to_owned(),
+                };
+                let actions = self.judge.gone(rank, &how, now);
+                self.act(&actions);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_event(&mut self, rank: u32, kind: &Kind, now: Instant) -> Vec<Action> {
+        match kind {
+            Kind::Inject(_) => self.judge.injected(now),
+            Kind::Exit(exit) => {
+                self.exits.insert(rank, exit.clone());
+                return self.judge.exited(rank, exit, now);
+            }
+            Kind::Log(log) => {
+                let text = log
+                    .code
+                    .as_ref()
+                    .map_or_else(|| log.text.clone(), |c| format!("{c}: {}", log.text));
+                self.keep_evidence(rank, text);
+            }
+            Kind::Fate(fate) => self.keep_evidence(rank, fate.reason.clone()),
+            Kind::Check(check) if check.outcome == Outcome::Failed => {
+                let reason = check.reason.as_deref().unwrap_or("failed");
+                self.keep_evidence(rank, format!("{}: {reason}", check.name));
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn keep_evidence(&mut self, rank: u32, line: String) {
+        let lines = self.evidence.entry(rank).or_default();
+        if lines.len() >= EVIDENCE_LINES {
+            lines.remove(0);
+        }
+        lines.push(line);
+    }
+
+    /// The record cannot be written any more: nothing is worth waiting for.
+    fn abandon(&mut self, messages: &Receiver<Message>) {
+        let actions = self.judge.interrupt(false, Instant::now());
+        self.act(&actions);
+        while !self.judge.over() {
+            match messages.recv_timeout(TICK) {
+                Ok(Message {
+                    rank,
+                    what: What::Ended(_),
+                }) => drop(self.judge.gone(rank, "", Instant::now())),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let actions = self.judge.tick(Instant::now());
+            self.act(&actions);
+        }
+    }
+
+    /// With the values that the `none` arm picked, the other arms must end with the same rails.
+    fn compare_picks(&mut self, supplied: &Picks) {
+        if self.step.name == "hca" && !self.step.symbols().is_empty() && self.judge.errors.is_empty() {
+            let all_left = self.exits.values().all(|exit| exit.code == Some(0));
+            let ranks = self.step.commands.iter().map(|command| command.rank);
+            if all_left {
+                self.judge
+                    .errors
+                    .extend(ranks.filter_map(|rank| supplied.difference(&self.own_picks, rank)));
+            }
+        }
+    }
+
+    fn finish(mut self, ledger: &mut Ledger, picks: &Picks) -> Result<Attempt, Error> {
+        if self.interrupts == 0 {
+            self.compare_picks(picks);
+        }
+        let mut end = StepEnd {
+            key: self.key.clone(),
+            ended: time::now(),
+            took_ms: self.began.elapsed().as_secs_f64() * 1e3,
+            errors: self.judge.errors.clone(),
+            interrupted: self.interrupts > 0,
+            causes: Vec::new(),
+            clocks: BTreeMap::new(),
+            tails: BTreeMap::new(),
+            extra: serde_json::Map::new(),
+        };
+        if !end.interrupted && (!end.errors.is_empty() || ledger.has_problems()) {
+            end.causes = diagnose(&self.evidence());
+        }
+        ledger.step_end(end)
+    }
+
+    fn evidence(&self) -> Evidence {
+        let mut evidence = Evidence::default();
+        for error in &self.judge.errors {
+            evidence.lines.push((None, error.clone()));
+        }
+        for (rank, lines) in &self.evidence {
+            evidence
+                .lines
+                .extend(lines.iter().map(|line| (Some(*rank), line.clone())));
+        }
+        for (rank, exit) in &self.exits {
+            let meant = expected_end(&self.step.expect, *rank).signals;
+            if let Some(signal) = exit.signal
+                && exit.ended_by.is_none()
+                && !meant.contains(&signal)
+            {
+                evidence.signals.push((*rank, signal));
+            }
+        }
+        evidence
+    }
+}
+
+fn scope(word: &str) -> Scope {
+    match word {
+        "model" => Scope::Model,
+        "host" => Scope::Host,
+        "softroce" => Scope::Softroce,
+        "gpu" => Scope::Gpu,
+        "nic" => Scope::Nic,
+        other => Scope::Other(other.to_owned()),
+    }
+}
+
+fn shortened(line: &str) -> String {
+    const MAX: usize = 200;
+    match line.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
