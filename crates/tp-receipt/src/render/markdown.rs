@@ -1,6 +1,465 @@
-//! x
-use crate::receipt::Receipt;
-/// Markdown tables.
+//! `receipt.md`: the tables that people paste into a pull request.
+
+use super::view::{self, Latencies, Series};
+use crate::receipt::{FailFast, Failure, Receipt, Verdict};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Latency columns of one table.
+const COLUMNS: usize = 6;
+
+/// The receipt as Markdown.
 pub fn markdown(receipt: &Receipt) -> String {
-    receipt.headline()
+    let mut out = format!("# Receipt: {}\n\n", text(&receipt.headline()));
+    for reason in &receipt.reasons {
+        let _ = writeln!(out, "- {}", text(reason));
+    }
+    if !receipt.reasons.is_empty() {
+        out.push('\n');
+    }
+    summary(receipt, &mut out);
+    matrix(receipt, &mut out);
+    failures(receipt, &mut out);
+    failfast(receipt, &mut out);
+    latencies(receipt, &mut out);
+    picks(receipt, &mut out);
+    hosts(receipt, &mut out);
+    settings(receipt, &mut out);
+    counters(receipt, &mut out);
+    left_out(receipt, &mut out);
+    out
+}
+
+/// Text that Markdown is to show as it is, also within a table.
+pub fn text(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '\\' | '|' | '*' | '_' | '[' | ']' | '`' | '#' | '~' | '$' | '!' | '@' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '\n' | '\r' | '\t' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A code span, also within a table.
+pub fn code(raw: &str) -> String {
+    if raw.is_empty() {
+        return String::new();
+    }
+    let raw: String = raw
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let raw = raw.replace('|', "\\|");
+    if raw.contains('`') {
+        format!("`` {raw} ``")
+    } else {
+        format!("`{raw}`")
+    }
+}
+
+fn table(out: &mut String, title: &str, head: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(out, "## {title}\n\n");
+    raw_table(out, head, rows);
+}
+
+fn raw_table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
+    let _ = writeln!(out, "| {} |", head.join(" | "));
+    let _ = writeln!(out, "|{}", "---|".repeat(head.len()));
+    for row in rows {
+        let _ = writeln!(out, "| {} |", row.join(" | "));
+    }
+    out.push('\n');
+}
+
+fn summary(receipt: &Receipt, out: &mut String) {
+    let t = &receipt.totals;
+    let steps = [
+        (t.steps_passed, "passed"),
+        (t.steps_failed, "failed"),
+        (t.steps_flaky, "flaky"),
+        (t.steps_incomplete, "incomplete"),
+        (t.steps_not_run, "not run"),
+    ];
+    let steps: Vec<String> = steps
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, w)| format!("{n} {w}"))
+        .collect();
+    let checks = format!(
+        "{} passed, {} failed, {} skipped",
+        t.checks_passed, t.checks_failed, t.checks_skipped
+    );
+    let binaries: Vec<String> = view::binaries(receipt).into_iter().map(code).collect();
+    let ended = receipt.ended.as_deref().unwrap_or("not");
+    let names = if receipt.redacted {
+        "pseudonyms"
+    } else {
+        "as they are"
+    };
+    let cluster = receipt.cluster.as_deref().unwrap_or("unnamed");
+    let mut rows = vec![
+        vec!["steps".into(), steps.join(", ")],
+        vec!["checks".into(), checks],
+        vec![
+            "cluster".into(),
+            format!(
+                "{}, {} by {}",
+                text(cluster),
+                ranks(receipt),
+                text(&receipt.launcher)
+            ),
+        ],
+        vec!["source".into(), code(&view::source(receipt))],
+        vec!["runner SHA-256".into(), binaries.join(", ")],
+        vec![
+            "began, ended".into(),
+            format!("{}, {}", text(&receipt.started), text(ended)),
+        ],
+        vec!["plan SHA-256".into(), code(&receipt.plan_sha256)],
+        vec!["names".into(), names.into()],
+    ];
+    if receipt.resumed > 0 {
+        rows.push(vec![
+            "taken up again".into(),
+            view::plural(receipt.resumed.into(), "time"),
+        ]);
+    }
+    raw_table(out, &["", ""], rows);
+}
+
+fn ranks(receipt: &Receipt) -> String {
+    view::plural(receipt.world.into(), "rank")
+}
+
+fn matrix(receipt: &Receipt, out: &mut String) {
+    let mut head = vec!["step", "scope"];
+    let arms: Vec<String> = receipt.arms.iter().map(|a| text(&a.name)).collect();
+    head.extend(arms.iter().map(String::as_str));
+    let rows = view::step_names(receipt).into_iter().map(|name| {
+        let scope = receipt
+            .arms
+            .iter()
+            .filter_map(|a| receipt.step(&a.name, name))
+            .map(|s| s.scope.as_str())
+            .next();
+        let mut row = vec![code(name), scope.unwrap_or("").to_owned()];
+        for arm in &receipt.arms {
+            row.push(match receipt.step(&arm.name, name) {
+                None => "not run".into(),
+                Some(step) => {
+                    let word = match step.verdict {
+                        Verdict::Passed => "passed".to_owned(),
+                        ref other => format!("**{other}**"),
+                    };
+                    let more = [view::checks(step), view::took(step)];
+                    let more = more
+                        .iter()
+                        .filter(|m| !m.is_empty())
+                        .cloned()
+                        .collect::<Vec<_>>()
+                        .join("; ");
+                    if more.is_empty() {
+                        word
+                    } else {
+                        format!("{word} ({more})")
+                    }
+                }
+            });
+        }
+        row
+    });
+    table(out, "Arms and steps", &head, rows.collect());
+}
+
+fn failures(receipt: &Receipt, out: &mut String) {
+    if receipt.failures.is_empty() {
+        return;
+    }
+    out.push_str("## What went wrong\n\n");
+    for failure in &receipt.failures {
+        one_failure(failure, out);
+    }
+}
+
+fn one_failure(failure: &Failure, out: &mut String) {
+    let attempt = if failure.attempt > 1 {
+        format!(", attempt {}", failure.attempt)
+    } else {
+        String::new()
+    };
+    let _ = write!(
+        out,
+        "### {} / {}{attempt}: {}\n\n",
+        text(&failure.arm),
+        text(&failure.step),
+        text(failure.verdict.as_str())
+    );
+    for problem in &failure.problems {
+        let _ = writeln!(out, "- {}", text(problem));
+    }
+    for cause in &failure.causes {
+        let _ = writeln!(
+            out,
+            "- **Cause:** {} **Do:** {}",
+            text(&cause.cause),
+            text(&cause.remedy)
+        );
+        if !cause.evidence.is_empty() {
+            let _ = writeln!(out, "  (seen: {})", code(&cause.evidence));
+        }
+    }
+    out.push('\n');
+    for (rank, lines) in failure.log_tails.iter().filter(|(_, lines)| !lines.is_empty()) {
+        let longest = lines.iter().map(|l| longest_run(l, '`')).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        let _ = write!(
+            out,
+            "<details><summary>end of the log of rank {}</summary>\n\n{fence}text\n{}\n{fence}\n\n</details>\n\n",
+            text(rank),
+            lines.join("\n")
+        );
+    }
+}
+
+fn longest_run(line: &str, of: char) -> usize {
+    line.split(|c| c != of).map(str::len).max().unwrap_or(0)
+}
+
+fn failfast(receipt: &Receipt, out: &mut String) {
+    let rows = receipt.failfast.iter().map(|f| {
+        vec![
+            text(&f.arm),
+            code(&f.step),
+            format!("rank {}: {}", f.victim, text(&f.victim_end)),
+            survivors(f),
+            f.limit_ms.map(view::milliseconds).unwrap_or_default(),
+            text(f.verdict.as_str()),
+        ]
+    });
+    let head = ["arm", "step", "victim ended", "others left after", "allowed", ""];
+    table(out, "Ranks failed on purpose", &head, rows.collect());
+}
+
+fn survivors(row: &FailFast) -> String {
+    let parts = row.survivors.iter().map(|s| {
+        let after = match (s.after_ms, s.error_ms) {
+            (None, _) => "unknown".to_owned(),
+            (Some(ms), error) if error > 0.0 => format!("{ms:.1} ms ± {error:.1}"),
+            (Some(ms), _) => format!("{ms:.1} ms"),
+        };
+        format!("rank {}: {after} (exit {})", s.rank, text(&s.end))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn latencies(receipt: &Receipt, out: &mut String) {
+    let all = view::latencies(receipt);
+    if all.is_empty() {
+        return;
+    }
+    out.push_str(
+        "## Latencies\n\nMicroseconds an operation, slowest rank: median (10th to 90th percentile).\n\n",
+    );
+    let series: BTreeSet<&Series> = all.values().flat_map(|s| s.keys()).collect();
+    let series: Vec<&Series> = series.into_iter().collect();
+    for columns in series.chunks(COLUMNS) {
+        latency_table(&all, columns, out);
+    }
+    if receipt.latencies.iter().any(|l| l.implausible.is_some()) {
+        out.push_str(
+            "`?` marks figures that cannot be the latency of one exchange; `receipt.json` says why.\n\n",
+        );
+    }
+}
+
+fn latency_table(all: &Latencies, columns: &[&Series], out: &mut String) {
+    let names: Vec<String> = columns.iter().map(|s| text(&s.to_string())).collect();
+    let mut head = vec!["operation", "bytes"];
+    head.extend(names.iter().map(String::as_str));
+    let mut rows = Vec::new();
+    for (op, series) in all {
+        let sizes: BTreeSet<u64> = columns
+            .iter()
+            .filter_map(|s| series.get(s))
+            .flat_map(|points| points.keys().copied())
+            .collect();
+        for size in sizes {
+            let mut row = vec![code(op), view::bytes(size)];
+            for column in columns {
+                row.push(series.get(column).and_then(|points| points.get(&size)).map_or(
+                    String::new(),
+                    |p| {
+                        let odd = if p.implausible { " ?" } else { "" };
+                        let figure = view::microseconds;
+                        format!(
+                            "{} ({} to {}){odd}",
+                            figure(p.median),
+                            figure(p.p10),
+                            figure(p.p90)
+                        )
+                    },
+                ));
+            }
+            rows.push(row);
+        }
+    }
+    raw_table(out, &head, rows);
+}
+
+fn picks(receipt: &Receipt, out: &mut String) {
+    let mut rows = Vec::new();
+    for pick in &receipt.picks {
+        let scope = if pick.model { "model" } else { "this machine" };
+        let start = || vec![text(&pick.arm), pick.rank.to_string(), scope.to_owned()];
+        for rail in &pick.rails {
+            let mut row = start();
+            let probed = if rail.probed { "probed" } else { "not probed" };
+            row.push(format!(
+                "{} to rank {} {}",
+                code(&port(&rail.device, rail.port)),
+                rail.peer,
+                code(&port(&rail.peer_device, rail.peer_port))
+            ));
+            row.push(format!(
+                "{}, GID {}, by {}, {probed}",
+                code(&rail.address),
+                rail.gid_index,
+                text(&rail.by)
+            ));
+            rows.push(row);
+        }
+        for port_row in pick.ports.iter().filter(|p| !p.chosen) {
+            let mut row = start();
+            row.push(format!(
+                "{} not taken",
+                code(&port(&port_row.device, port_row.port))
+            ));
+            row.push(text(&port_row.reason));
+            rows.push(row);
+        }
+    }
+    table(
+        out,
+        "Ports and rails",
+        &["arm", "rank", "facts from", "rail", "why"],
+        rows,
+    );
+}
+
+/// `rocep1s0f0:1`.
+pub fn port(device: &str, port: u32) -> String {
+    format!("{device}:{port}")
+}
+
+fn hosts(receipt: &Receipt, out: &mut String) {
+    let rows = receipt.hosts.iter().map(|h| {
+        let versions: Vec<String> = h
+            .versions
+            .iter()
+            .map(|(k, v)| format!("{} {}", text(k), code(v)))
+            .collect();
+        let image = if h.image_sha256.is_empty() {
+            "none".into()
+        } else {
+            code(&h.image_sha256.join(", "))
+        };
+        vec![code(&h.name), view::ranges(&h.ranks), versions.join(", "), image]
+    });
+    table(
+        out,
+        "Hosts",
+        &["host", "ranks", "versions", "kernel image"],
+        rows.collect(),
+    );
+}
+
+fn settings(receipt: &Receipt, out: &mut String) {
+    let rows = receipt
+        .settings
+        .iter()
+        .filter(|s| s.source != "default")
+        .map(|s| {
+            vec![
+                code(&s.name),
+                code(&s.value),
+                text(&s.source),
+                text(&s.arms.join(", ")),
+                view::ranges(&s.ranks),
+            ]
+        });
+    table(
+        out,
+        "Settings that are not defaults",
+        &["name", "value", "from", "arms", "ranks"],
+        rows.collect(),
+    );
+}
+
+fn counters(receipt: &Receipt, out: &mut String) {
+    let changed = receipt.counters.iter().filter(|c| c.before != c.after);
+    let show = |n: Option<u64>| n.map_or_else(|| "?".into(), |n| n.to_string());
+    let rows = changed.map(|c| {
+        let place = format!("{} {}", code(&c.place), text(&c.name));
+        vec![
+            format!("{} / {}", text(&c.arm), text(&c.step)),
+            place,
+            show(c.before),
+            show(c.after),
+        ]
+    });
+    table(
+        out,
+        "Counters that moved",
+        &["step", "counter", "before", "after"],
+        rows.collect(),
+    );
+}
+
+fn left_out(receipt: &Receipt, out: &mut String) {
+    let mut rows: Vec<Vec<String>> = receipt
+        .not_run
+        .iter()
+        .map(|n| {
+            let arm = if n.arm.is_empty() {
+                "every arm".into()
+            } else {
+                text(&n.arm)
+            };
+            vec![arm, code(&n.step), text(&n.reason)]
+        })
+        .collect();
+    for skip in &receipt.skipped {
+        let what = format!(
+            "{}: {} of {}",
+            code(&skip.step),
+            view::plural(skip.count, "check"),
+            text(&skip.group)
+        );
+        rows.push(vec![text(&skip.arm), what, text(&skip.reason)]);
+    }
+    for file in &receipt.set_aside {
+        rows.push(vec![
+            "".into(),
+            format!("file {}", code(&file.file)),
+            text(&file.why),
+        ]);
+    }
+    table(
+        out,
+        "What was not run, or is not here",
+        &["arm", "what", "why"],
+        rows,
+    );
 }

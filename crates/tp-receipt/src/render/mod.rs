@@ -3,19 +3,17 @@
 mod intoto;
 mod junit;
 mod markdown;
+mod terminal;
+mod view;
 
 pub use intoto::intoto;
 pub use junit::junit;
 pub use markdown::markdown;
+pub use terminal::terminal;
 
 use crate::receipt::Receipt;
 
 /// The self-contained page.
 pub fn html(receipt: &Receipt) -> String {
     receipt.headline()
-}
-
-/// For a terminal.
-pub fn terminal(receipt: &Receipt) -> String {
-    markdown(receipt)
 }
