@@ -54,6 +54,8 @@ struct ExchangeArgs {
     u32 tune;                     // the kernel's own: lines: probe first; chunks: packs of a chunk
 };
 
+static_assert(sizeof(ExchangeArgs) == 248, "the host's ExchangeArgs asserts the same size");
+
 __device__ __forceinline__ bool sends(const ExchangeArgs& a, u32 member) {
     return a.root == MAX_MEMBERS || a.root == member;
 }
