@@ -36,11 +36,19 @@ pub trait Meeting: Send {
                 Some((1, _)) => {}
                 Some((_, reason)) => {
                     let reason = String::from_utf8_lossy(reason).into_owned();
-                    return Err(MeetingError::Refused { op: op.to_owned(), rank, reason });
+                    return Err(MeetingError::Refused {
+                        op: op.to_owned(),
+                        rank,
+                        reason,
+                    });
                 }
                 None => {
                     let reason = "gave an empty verdict".to_owned();
-                    return Err(MeetingError::Refused { op: op.to_owned(), rank, reason });
+                    return Err(MeetingError::Refused {
+                        op: op.to_owned(),
+                        rank,
+                        reason,
+                    });
                 }
             }
         }
@@ -67,7 +75,9 @@ pub enum MeetingError {
         reason: String,
     },
     /// Ranks were in different calls.
-    #[error("ranks are out of step: this rank is in call {mine_number} `{mine}`, rank {rank} in call {theirs_number} `{theirs}`")]
+    #[error(
+        "ranks are out of step: this rank is in call {mine_number} `{mine}`, rank {rank} in call {theirs_number} `{theirs}`"
+    )]
     OutOfStep {
         /// This rank's operation.
         mine: String,

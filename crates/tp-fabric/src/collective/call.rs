@@ -84,6 +84,11 @@ impl Call {
         }
     }
 
+    /// A barrier.
+    pub fn barrier() -> Self {
+        Self::new(CallKind::Barrier, DType::U8, 0)
+    }
+
     /// The bytes that travel: kind, element type, operation, 0, root (u32), bytes (u64), little endian.
     pub fn encode(&self) -> [u8; Self::ENCODED] {
         let mut out = [0; Self::ENCODED];

@@ -212,6 +212,13 @@ pub trait Collectives: Send + Sync {
     /// A handle that ends pending and later calls, from any thread and after the backend is gone.
     fn abort_handle(&self) -> AbortHandle;
 
+    /// Ends the transport in good order: what was sent is delivered, then nothing more is taken
+    /// ([`Failure::Closed`]). Call it on every rank when all are done; it waits a second at most for ranks that have not
+    /// called it. Dropping the backend instead closes at once.
+    fn close(&self) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
     /// Ends pending and later calls of this rank, and tells the peers. Any thread; does not block.
     fn abort(&self, reason: &str) {
         self.abort_handle().abort(reason);

@@ -65,3 +65,12 @@ pub(crate) fn pin_to_cpu(cpu: u32) -> io::Result<()> {
     set.set(index)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
+
+/// Backs a range of a shared file with memory now, or says that there is none.
+pub(crate) fn reserve(file: &impl AsFd, offset: u64, len: u64) -> io::Result<()> {
+    let range = (
+        i64::try_from(offset).map_err(io::Error::other)?,
+        i64::try_from(len).map_err(io::Error::other)?,
+    );
+    Ok(nix::fcntl::posix_fallocate(file, range.0, range.1)?)
+}

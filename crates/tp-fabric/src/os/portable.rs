@@ -55,3 +55,9 @@ pub(crate) fn pin_to_cpu(_cpu: u32) -> io::Result<()> {
         "this system pins no threads",
     ))
 }
+
+/// Not possible; memory that is missing shows when it is touched.
+#[expect(clippy::unnecessary_wraps, reason = "the Linux form can fail")]
+pub(crate) fn reserve(_file: &impl AsFd, _offset: u64, _len: u64) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Opening the host backend: agreement first, then the wire, then the proxy.
+
+use super::backend::HostBackend;
+use super::config::{Delivery, HostConfig, OpenError};
+use super::shared::Shared;
+use crate::meeting::Meeting;
+use crate::proxy::Proxy;
+use crate::region::{Layout, Mapping, Region, layout};
+use crate::types::{Rank, WireKind, World};
+use crate::wire::{Opened, shm, tcp};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Opens the host backend on all ranks. Collective over `meeting`; either every rank gets a backend or every rank gets
+/// an error. The world may have 1 to 64 ranks.
+pub fn open(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<HostBackend, OpenError> {
+    let (me, world) = (meeting.rank(), meeting.world());
+    let layout = checked_layout(world, cfg);
+    let outcome = layout.as_ref().map(drop).map_err(OpenError::to_string);
+    let verdict = meeting.verdict("check the host backend's configuration", outcome);
+    let layout = layout?;
+    verdict?;
+
+    let hosts = agree(meeting, &fields(&layout, cfg))?;
+    let neighbours = hosts.iter().filter(|host| **host == hosts[me.index()]).count();
+    let one_host = neighbours == world.size();
+    let opened = match (cfg.wire, one_host) {
+        _ if world.size() == 1 => alone(layout)?,
+        (Some(WireKind::Verbs), _) => {
+            let reason = "the host backend goes over shm or tcp; verbs serves the roce backend".to_owned();
+            return Err(OpenError::NoWire {
+                wire: WireKind::Verbs,
+                reason,
+            });
+        }
+        (Some(WireKind::Shm), false) => {
+            let other = world
+                .ranks()
+                .find(|r| hosts[r.index()] != hosts[me.index()])
+                .unwrap_or(me);
+            let reason = format!("rank {other} is on another host than rank {me}; take tcp");
+            return Err(OpenError::NoWire {
+                wire: WireKind::Shm,
+                reason,
+            });
+        }
+        (Some(WireKind::Shm) | None, true) => shm::open(meeting, layout)?,
+        (Some(WireKind::Tcp), _) | (None, false) => tcp::open(meeting, layout, cfg)?,
+    };
+
+    let delivery = if opened.wire.needs_staging() {
+        Delivery::Doorbell
+    } else {
+        cfg.delivery
+    };
+    let threads = if delivery == Delivery::Doorbell { 2 } else { 1 };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let crowded = neighbours * threads > processors;
+    let kind = (world.size() > 1).then(|| opened.wire.kind());
+    let shared = Arc::new(Shared::new(me, opened.region, opened.wire, cfg.wait, crowded));
+    let proxy = match delivery {
+        Delivery::Doorbell => Some(Proxy::start(Arc::clone(&shared))).transpose(),
+        Delivery::Direct => Ok(None),
+    };
+    meeting.verdict(
+        "start the proxy",
+        proxy.as_ref().map(drop).map_err(ToString::to_string),
+    )?;
+    let proxy = proxy.map_err(|e| local("start the proxy", &e))?;
+    Ok(HostBackend::new(shared, kind, delivery, cfg.one_shot_max, proxy))
+}
+
+fn local(what: &str, reason: &dyn std::fmt::Display) -> OpenError {
+    OpenError::Local {
+        what: what.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
+fn checked_layout(world: World, cfg: &HostConfig) -> Result<Layout, OpenError> {
+    if world.0 > layout::MAX_WORLD {
+        return Err(OpenError::World {
+            world,
+            most: layout::MAX_WORLD,
+        });
+    }
+    if cfg.wait.is_zero() || cfg.wait > Duration::from_secs(86_400) {
+        let value = format!("{:?}", cfg.wait);
+        return Err(OpenError::Config {
+            what: "the wait for peers",
+            value,
+            range: "above 0 s and up to 86400 s",
+        });
+    }
+    let slot = (layout::PAGE..=layout::MAX_SLOT).contains(&cfg.slot_bytes);
+    let layout = if slot {
+        Layout::new(world, cfg.slot_bytes)
+    } else {
+        None
+    };
+    layout.ok_or_else(|| OpenError::Config {
+        what: "the slot size",
+        value: format!("{} B", cfg.slot_bytes),
+        range: "4 KiB to 16 MiB",
+    })
+}
+
+/// What must be equal on all ranks.
+fn fields(layout: &Layout, cfg: &HostConfig) -> Vec<(&'static str, String)> {
+    let mut fields = layout.describe();
+    fields.push(("wire", cfg.wire.map_or("by host", WireKind::name).to_owned()));
+    fields.push(("largest one-shot all-reduce", format!("{} B", cfg.one_shot_max)));
+    // Last, and not compared: the host.
+    fields.push(("host", cfg.host_id.clone()));
+    fields
+}
+
+/// Compares the fields of all ranks but the last, and returns everybody's last.
+fn agree(meeting: &mut dyn Meeting, fields: &[(&'static str, String)]) -> Result<Vec<String>, OpenError> {
+    let text: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", value.escape_default()))
+        .collect();
+    let all = meeting.all_gather("agree on the region's layout", text.join("\n").as_bytes())?;
+    let mut hosts = Vec::with_capacity(all.len());
+    let mut differing = None;
+    for (rank, theirs) in meeting.world().ranks().zip(&all) {
+        let theirs = String::from_utf8_lossy(theirs);
+        let mut lines: Vec<&str> = theirs.lines().collect();
+        hosts.push(lines.pop().unwrap_or_default().to_owned());
+        for (at, mine) in text[..text.len() - 1].iter().enumerate() {
+            let theirs = lines.get(at).copied().unwrap_or("nothing");
+            if theirs != mine && differing.is_none() {
+                differing = Some(disagreement(rank, mine, theirs));
+            }
+        }
+    }
+    differing.map_or(Ok(hosts), Err)
+}
+
+fn disagreement(rank: Rank, mine: &str, theirs: &str) -> OpenError {
+    let (field, mine) = mine.split_once('=').unwrap_or((mine, ""));
+    let theirs = theirs
+        .strip_prefix(field)
+        .and_then(|v| v.strip_prefix('='))
+        .unwrap_or(theirs);
+    OpenError::Disagree {
+        field: field.to_owned(),
+        mine: mine.to_owned(),
+        rank,
+        theirs: theirs.to_owned(),
+    }
+}
+
+/// A world of one needs no peers' memory, only a region that nobody writes to.
+fn alone(layout: Layout) -> Result<Opened, OpenError> {
+    let mapping = Mapping::anonymous(layout.total()).map_err(|e| local("map the region", &e))?;
+    let region =
+        Region::new(&Arc::new(mapping), 0, layout).ok_or_else(|| local("map the region", &"too small"))?;
+    Ok(Opened {
+        region: region.clone(),
+        wire: shm::single(region),
+    })
+}
