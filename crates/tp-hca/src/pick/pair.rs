@@ -288,17 +288,18 @@ impl Search<'_, '_> {
         seen: &mut [bool],
         partner: &mut [Option<usize>],
     ) -> bool {
-        let same_first = std::iter::once(low).chain((0..theirs.len()).filter(move |&high| high != low));
-        for high in same_first.filter(|&high| high < theirs.len()) {
-            if seen[high] || !self.possible(mine[low], theirs[high]) {
+        let same_first = || std::iter::once(low).chain((0..theirs.len()).filter(move |&high| high != low));
+        let open = |high: &usize| *high < theirs.len() && self.possible(mine[low], theirs[*high]);
+        // A vacant partner first: only then must somebody move.
+        if let Some(high) = same_first().filter(open).find(|&high| partner[high].is_none()) {
+            partner[high] = Some(low);
+            return true;
+        }
+        for high in same_first().filter(open) {
+            if std::mem::replace(&mut seen[high], true) {
                 continue;
             }
-            seen[high] = true;
-            let vacant = match partner[high] {
-                None => true,
-                Some(other) => self.augment(mine, theirs, other, seen, partner),
-            };
-            if vacant {
+            if partner[high].is_none_or(|other| self.augment(mine, theirs, other, seen, partner)) {
                 partner[high] = Some(low);
                 return true;
             }

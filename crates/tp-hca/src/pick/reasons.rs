@@ -114,21 +114,27 @@ fn idle(world: &World<'_>, index: usize, port: usize) -> String {
     if !crate::pick::warn::is_v6(world) && endpoints.iter().all(|endpoint| endpoint.ip.is_ipv6()) {
         return "IPv6 only, and the rails are IPv4: NCCL takes one family for all ports; give it an IPv4 address".into();
     }
-    let shared = endpoints.iter().find(|endpoint| {
-        endpoint.subnet().is_some_and(|net| {
-            world.pairs_of(index).any(|(_, _, other)| {
-                other
-                    .endpoints
-                    .iter()
-                    .any(|peer| !peer.link_local && net.contains(&peer.ip))
-            })
-        })
-    });
-    if let Some(endpoint) = shared {
-        return format!(
-            "{} shares its subnet with ports that have a rail already",
-            endpoint.ip
-        );
+    let peers = || {
+        let others = world.pairs_of(index).map(|(_, _, other)| other);
+        others.flat_map(|other| other.endpoints.iter().filter(|peer| !peer.link_local))
+    };
+    for endpoint in &endpoints {
+        let Some(net) = endpoint.subnet() else { continue };
+        let (mutual, own): (Vec<_>, Vec<_>) = peers()
+            .filter(|peer| net.contains(&peer.ip))
+            .partition(|peer| peer.subnet().is_some_and(|theirs| theirs.contains(&endpoint.ip)));
+        if !mutual.is_empty() {
+            return format!(
+                "{} shares its subnet with ports that have a rail already",
+                with_len(endpoint)
+            );
+        }
+        if let Some(peer) = own.first() {
+            let (mine, theirs) = (with_len(endpoint), with_len(peer));
+            return format!(
+                "the prefix lengths of {mine} and a peer's {theirs} disagree about whether they share a subnet"
+            );
+        }
     }
     if let Some(endpoint) = endpoints.iter().find(|endpoint| endpoint.prefix_len.is_none()) {
         return format!(

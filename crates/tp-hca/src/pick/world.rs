@@ -137,10 +137,11 @@ impl<'a> World<'a> {
     pub fn verdict(&self) -> Option<PickError> {
         let apart = |index: usize| self.pairs_of(index).next().is_some();
         for (index, host) in self.hosts.iter().enumerate() {
-            if apart(index) && self.selections[index].mode == Mode::Auto {
-                if let Some(error) = reasons::no_usable_port(host) {
-                    return Some(error);
-                }
+            if apart(index)
+                && self.selections[index].mode == Mode::Auto
+                && let Some(error) = reasons::no_usable_port(host)
+            {
+                return Some(error);
             }
         }
         self.pairs
