@@ -52,15 +52,16 @@ pub struct Global {
 }
 
 impl Global {
-    /// The options that stand for a setting, as (variable, option, value).
-    pub fn settings(&self) -> [(&'static str, &'static str, Option<&str>); 6] {
+    /// The options that stand for a setting, by the variable that each wins over.
+    pub fn settings(&self) -> [(&'static str, Option<&str>); 7] {
         [
-            ("TF_TP_RANK", "--rank", self.rank.as_deref()),
-            ("TF_TP_WORLD", "--world", self.world.as_deref()),
-            ("TF_TP_MASTER", "--master", self.master.as_deref()),
-            ("TF_TP_PORT", "--port", self.port.as_deref()),
-            ("TF_COMM_BACKEND", "--backend", self.backend.as_deref()),
-            ("TF_TP_ROCE_WIRE", "--wire", self.wire.as_deref()),
+            ("TF_TP_RANK", self.rank.as_deref()),
+            ("TF_TP_WORLD", self.world.as_deref()),
+            ("TF_TP_MASTER", self.master.as_deref()),
+            ("TF_TP_PORT", self.port.as_deref()),
+            ("TF_COMM_BACKEND", self.backend.as_deref()),
+            ("TF_TP_ROCE_WIRE", self.wire.as_deref()),
+            ("TF_TP_SESSION", self.session.as_deref()),
         ]
     }
 }

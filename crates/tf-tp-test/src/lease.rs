@@ -145,7 +145,7 @@ pub fn parse_start(line: &[u8]) -> Result<Start, Refusal> {
         )));
     }
     let names = start.settings.keys().chain(&start.unset);
-    if let Some(bad) = names.into_iter().find(|n| !crate::vars::is_a_name(n)) {
+    if let Some(bad) = names.into_iter().find(|n| !crate::start::is_a_name(n)) {
         return Err(Refusal::usage(format!(
             "the start line names a variable {bad:?}, which no environment can hold"
         )));

@@ -3,23 +3,36 @@
 //! [`entry`] is the whole program: it parses and checks what was asked before anything is opened ([`preflight`]), runs
 //! one command, and returns one of the documented [`exit_code`]s. What a rank says goes through [`sink`].
 
+pub mod bench;
 pub mod cli;
 pub mod devices;
+pub mod doctor;
 pub mod exit_code;
+pub mod explain;
+pub mod failfast;
+pub mod group;
+pub mod hca;
 pub mod lease;
 pub mod logging;
 pub mod os;
+pub mod preflight;
+pub mod roce_host;
 pub mod sink;
+pub mod start;
+pub mod suite;
 pub mod supervise;
-pub mod vars;
 pub mod version;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use cli::{Cli, Command};
+use cli::{Cli, Command, HcaArgs};
 use exit_code::Refusal;
 use sink::Sink;
+use start::Inputs;
 use std::ffi::OsString;
+use tp_fabric::secret::Secret;
+use tp_fabric::settings::Sources;
+use tp_fabric::types::BackendKind;
 
 /// The program: takes the arguments with the program's name in front, returns the exit code.
 pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
@@ -73,9 +86,81 @@ fn refuse(refusal: &Refusal, sink: &Sink) {
     sink.log("error", None, &refusal.text);
 }
 
+/// Every command comes through here: first what was told, then what can be refused, then the work.
 fn dispatch(cli: Cli, sink: &Sink) -> Result<u8, Refusal> {
-    match cli.command {
-        Command::Supervise(args) => supervise::run(&args.command, sink),
-        other => Err(Refusal::cannot(format!("{} is not built yet", other.name()))),
+    // Its input is not its own: the lines go to the rank.
+    if let Command::Supervise(args) = &cli.command {
+        return supervise::run(&args.command, sink);
     }
+    let mut inputs = Inputs::gather(&cli.global)?;
+    // SAFETY: no thread has been started yet.
+    unsafe { inputs.export() };
+    logging::init(sink);
+    inputs.keep_lease(sink)?;
+    let sources = &mut inputs.sources;
+    match &cli.command {
+        Command::Secret => secret(),
+        Command::Explain(args) => explain::run(args, sources, sink),
+        Command::Doctor(args) => Ok(doctor::run(args, sources)),
+        Command::Hca(args) => hca(args, sources, sink),
+        other => on_the_group(other, sources, sink),
+    }
+}
+
+/// A new secret on standard output.
+fn secret() -> Result<u8, Refusal> {
+    let secret = Secret::generate().map_err(|e| Refusal::cannot(format!("failed to make a secret: {e}")))?;
+    println!("{}", secret.reveal().as_str());
+    Ok(exit_code::PASSED)
+}
+
+fn hca(args: &HcaArgs, sources: &mut Sources, sink: &Sink) -> Result<u8, Refusal> {
+    if args.capture {
+        return hca::capture(args, sources, sink);
+    }
+    if let Some(file) = &args.facts {
+        // In a step of a run each rank answers for itself; by hand the whole file is shown.
+        let rank = sources
+            .text("TF_TP_RANK")
+            .and_then(|(text, _)| text.to_str()?.trim().parse().ok());
+        if let Some(rank) = rank {
+            sink.set_rank(rank);
+            if sink.events() {
+                group::introduce(&preflight::settings(sources, None)?, sink)?;
+            }
+        }
+        return Ok(hca::from_file(file, args, rank, sink));
+    }
+    let settings = preflight::settings(sources, None)?;
+    sink.set_rank(settings.rank.0);
+    group::introduce(&settings, sink)?;
+    hca::live(
+        &hca::Live {
+            args,
+            settings: &settings,
+            sources,
+        },
+        sink,
+    )
+}
+
+fn on_the_group(command: &Command, sources: &mut Sources, sink: &Sink) -> Result<u8, Refusal> {
+    let named = match command {
+        Command::Suite(args) => args.which.as_deref(),
+        _ => None,
+    };
+    let settings = preflight::settings(sources, named)?;
+    sink.set_rank(settings.rank.0);
+    if let Command::Suite(args) = command
+        && args.list
+    {
+        let backend = settings.backend.unwrap_or(BackendKind::Host);
+        print!("{}", suite::list(backend, settings.world, args.only.as_deref()));
+        return Ok(exit_code::PASSED);
+    }
+    let Some(job) = preflight::job(command, &settings)? else {
+        return Err(Refusal::usage(format!("{} runs on no group", command.name())));
+    };
+    group::introduce(&settings, sink)?;
+    group::run(&job, &settings, sink)
 }

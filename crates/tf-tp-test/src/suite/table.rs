@@ -1,6 +1,7 @@
 //! Which checks there are. A pure function of backend, world and rank: every rank makes the same calls in the same order.
 
 use std::fmt;
+use tp_fabric::oracle;
 use tp_fabric::types::{BackendKind, DType, Rank, ReduceOp, World};
 
 /// Bytes per rank of the core checks: below and above a pack, a warp, a slot and the routing threshold.
@@ -13,6 +14,9 @@ pub const GRAPH_REPLAYS: usize = 4;
 pub const GRAPH_CHECKS: [&str; 3] = ["chain gather", "chain exchange", "eager between replays"];
 /// Bytes of the point-to-point check.
 pub const POINT_TO_POINT: usize = 65_536;
+
+/// The most bytes of all ranks' inputs together that a check may have: each rank holds them a few times over.
+pub const WHOLE_MAX: usize = 64 << 20;
 
 /// Which total a check counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +103,14 @@ pub struct Case {
 impl Case {
     fn new(group: Group, what: What, dtype: DType, bytes: usize) -> Self {
         let bytes = bytes - bytes % dtype.size();
-        Self { group, what, dtype, bytes, place: Place::Apart, fill: Fill::Random }
+        Self {
+            group,
+            what,
+            dtype,
+            bytes,
+            place: Place::Apart,
+            fill: Fill::Random,
+        }
     }
 
     fn at(self, place: Place) -> Self {
@@ -107,13 +118,27 @@ impl Case {
     }
 
     fn special(self) -> Self {
-        Self { fill: Fill::Special, ..self }
+        Self {
+            fill: Fill::Special,
+            ..self
+        }
     }
 
-    /// Why it cannot be run in this world, if it cannot.
-    pub fn not_in(&self, world: World) -> Option<&'static str> {
+    /// Why it is not run in this world, if it is not. A pure function of the world: all ranks leave out the same.
+    pub fn not_in(&self, world: World) -> Option<String> {
         let needs_peer = matches!(self.what, What::Exchange | What::SendRecv);
-        (needs_peer && world.0 < 2).then_some("needs a second rank; the world is 1")
+        if needs_peer && world.0 < 2 {
+            return Some("needs a second rank; the world is 1".to_owned());
+        }
+        let whole = self.bytes.saturating_mul(world.size());
+        (whole > WHOLE_MAX).then(|| {
+            format!(
+                "its {} ranks have {} MiB together, the suite stops at {} MiB",
+                world,
+                whole >> 20,
+                WHOLE_MAX >> 20
+            )
+        })
     }
 }
 
@@ -164,7 +189,11 @@ pub fn graph_names(backend: BackendKind) -> Vec<String> {
 /// Every check of a world, core ones first.
 pub fn cases(world: World) -> Vec<Case> {
     // At another world the same calls are made, but they are not what the reference counts.
-    let group = if world.0 == 2 { Group::Core } else { Group::Extended };
+    let group = if world.0 == 2 {
+        Group::Core
+    } else {
+        Group::Extended
+    };
     let mut all = Vec::new();
     for bytes in SIZES {
         reference(group, bytes, &mut all);
@@ -185,19 +214,20 @@ fn reference(group: Group, bytes: usize, all: &mut Vec<Case>) {
     }
     for dtype in [DType::U8, DType::Bf16, DType::F32] {
         let gather = Case::new(group, What::AllGather, dtype, bytes);
-        all.extend([gather, gather.at(Place::InPlace), Case::new(group, What::Exchange, dtype, bytes)]);
+        all.extend([
+            gather,
+            gather.at(Place::InPlace),
+            Case::new(group, What::Exchange, dtype, bytes),
+        ]);
     }
-}
-
-/// Whether a reduction is defined for the element type.
-pub fn reduces(op: ReduceOp, dtype: DType) -> bool {
-    dtype != DType::U8 || op != ReduceOp::Sum
 }
 
 /// Every (operation, element type) that is defined.
 fn reductions() -> impl Iterator<Item = (ReduceOp, DType)> {
-    let pairs = ReduceOp::ALL.iter().flat_map(|op| DType::ALL.iter().map(|d| (*op, *d)));
-    pairs.filter(|(op, dtype)| reduces(*op, *dtype))
+    let pairs = ReduceOp::ALL
+        .iter()
+        .flat_map(|op| DType::ALL.iter().map(|d| (*op, *d)));
+    pairs.filter(|(op, dtype)| oracle::defined(*dtype, *op))
 }
 
 fn extended(world: World, all: &mut Vec<Case>) {
@@ -230,7 +260,11 @@ fn extended(world: World, all: &mut Vec<Case>) {
     for dtype in [DType::F16, DType::I32, DType::I64, DType::F64] {
         for bytes in [1000, 262_160] {
             let gather = new(What::AllGather, dtype, bytes);
-            all.extend([gather, gather.at(Place::InPlace), new(What::Exchange, dtype, bytes)]);
+            all.extend([
+                gather,
+                gather.at(Place::InPlace),
+                new(What::Exchange, dtype, bytes),
+            ]);
         }
     }
     for dtype in [DType::U8, DType::Bf16, DType::F32] {
@@ -254,7 +288,12 @@ fn extended(world: World, all: &mut Vec<Case>) {
 /// cut their work by the buffer's own alignment read what is not written yet.
 fn unaligned(all: &mut Vec<Case>) {
     let sum = What::AllReduce(ReduceOp::Sum);
-    for (dtype, bytes) in [(DType::Bf16, 16_386), (DType::F16, 65_538), (DType::F32, 131_076), (DType::I32, 262_148)] {
+    for (dtype, bytes) in [
+        (DType::Bf16, 16_386),
+        (DType::F16, 65_538),
+        (DType::F32, 131_076),
+        (DType::I32, 262_148),
+    ] {
         let case = Case::new(Group::Extended, sum, dtype, bytes);
         all.push(case.at(Place::InPlaceOffset));
         all.push(case.at(Place::ApartOffset { send: 1, recv: 3 }));
@@ -263,7 +302,13 @@ fn unaligned(all: &mut Vec<Case>) {
     for bytes in [16_387, 262_147] {
         let case = Case::new(Group::Extended, What::AllGather, DType::U8, bytes);
         all.push(case.at(Place::ApartOffset { send: 1, recv: 7 }));
-        all.push(Case { what: What::Exchange, ..case }.at(Place::ApartOffset { send: 5, recv: 2 }));
+        all.push(
+            Case {
+                what: What::Exchange,
+                ..case
+            }
+            .at(Place::ApartOffset { send: 5, recv: 2 }),
+        );
     }
 }
 
@@ -301,7 +346,10 @@ mod tests {
         let all = cases(World(3));
         for (op, dtype) in reductions() {
             for place in [Place::Apart, Place::InPlaceOffset] {
-                let found = |what| all.iter().any(|c| c.what == what && c.dtype == dtype && c.place == place);
+                let found = |what| {
+                    all.iter()
+                        .any(|c| c.what == what && c.dtype == dtype && c.place == place)
+                };
                 let alone = op != ReduceOp::Sum && dtype == DType::F32;
                 assert!(found(What::AllReduce(op)) || alone, "{op} {dtype} {place:?}");
             }
@@ -311,7 +359,10 @@ mod tests {
 
     #[test]
     fn only_calls_that_need_a_peer_are_left_out_of_a_world_of_one() {
-        let left_out = cases(World(1)).iter().filter(|c| c.not_in(World(1)).is_some()).count();
+        let left_out = cases(World(1))
+            .iter()
+            .filter(|c| c.not_in(World(1)).is_some())
+            .count();
         assert!(left_out > 0);
         assert!(cases(World(2)).iter().all(|c| c.not_in(World(2)).is_none()));
     }

@@ -1,0 +1,239 @@
+//! `bench`: how long the collectives take. Medians, never means; a figure that cannot be true is refused.
+
+pub mod sizes;
+pub mod stats;
+
+use crate::sink::Sink;
+use serde_json::{Map, json};
+use stats::Figures;
+use std::time::{Duration, Instant};
+use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
+use tp_fabric::fill::{self, Pattern};
+use tp_fabric::types::{DType, Rank, ReduceOp, UnknownWord, World};
+use tp_receipt::event::{Kind, Latency, Outcome, Progress};
+
+/// Calls before the timed ones.
+const WARM_UP: u32 = 10;
+/// Timed calls below [`LARGE`], and from there on.
+const CALLS: (u32, u32) = (200, 50);
+/// Bytes per rank from which fewer calls are timed.
+const LARGE: usize = 1 << 20;
+/// Element type of all measurements.
+const DTYPE: DType = DType::Bf16;
+
+/// An operation that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `all_reduce` with sum.
+    AllReduce,
+    /// `all_gather`.
+    AllGather,
+    /// `reduce_scatter` with sum; the bytes are one rank's block.
+    ReduceScatter,
+    /// `broadcast` from rank 0.
+    Broadcast,
+}
+
+impl Op {
+    const ALL: [Self; 4] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::Broadcast,
+    ];
+    const WORDS: [&'static str; 4] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"];
+
+    /// The word on the command line and in events.
+    pub fn name(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+
+    fn parse(word: &str) -> Result<Self, UnknownWord> {
+        let found = Self::ALL.into_iter().find(|op| op.name() == word);
+        found.ok_or_else(|| UnknownWord {
+            word: word.to_owned(),
+            known: &Self::WORDS,
+        })
+    }
+
+    /// Lengths of the two buffers for `bytes` a rank.
+    fn buffers(self, bytes: usize, world: World) -> (usize, usize) {
+        let whole = bytes.saturating_mul(world.size());
+        match self {
+            Self::AllReduce => (bytes, bytes),
+            Self::AllGather => (bytes, whole),
+            Self::ReduceScatter => (whole, bytes),
+            Self::Broadcast => (0, bytes),
+        }
+    }
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Operations, in order.
+    pub ops: Vec<Op>,
+    /// Bytes per rank, in order.
+    pub sizes: Vec<usize>,
+    /// Timed calls of each, where the caller wants another number than ours.
+    pub calls: Option<u32>,
+}
+
+impl Plan {
+    /// The plan of the command line's texts. The error is one line about the first thing that is wrong.
+    pub fn parse(ops: &str, sizes: &str, calls: Option<u32>) -> Result<Self, String> {
+        let ops: Result<Vec<Op>, _> = ops.split(',').map(|word| Op::parse(word.trim())).collect();
+        let ops = ops.map_err(|e| format!("--ops: {e}"))?;
+        let sizes = sizes::parse_list(sizes).map_err(|e| format!("--sizes: {e}"))?;
+        if let Some(odd) = sizes.iter().find(|bytes| !bytes.is_multiple_of(DTYPE.size())) {
+            return Err(format!(
+                "--sizes: {odd} B are not whole elements of {} ({} B each)",
+                DTYPE,
+                DTYPE.size()
+            ));
+        }
+        Ok(Self { ops, sizes, calls })
+    }
+
+    /// The most memory that one rank needs for its buffers at once, bytes, and for which size.
+    pub fn memory(&self, world: World) -> (u64, usize) {
+        let pairs = self
+            .ops
+            .iter()
+            .flat_map(|op| self.sizes.iter().map(move |bytes| (op, *bytes)));
+        let needs = pairs.map(|(op, bytes)| {
+            let (send, recv) = op.buffers(bytes, world);
+            (send as u64 + recv as u64, bytes)
+        });
+        needs.max().unwrap_or((0, 0))
+    }
+
+    fn calls_of(&self, bytes: usize) -> u32 {
+        self.calls
+            .unwrap_or(if bytes < LARGE { CALLS.0 } else { CALLS.1 })
+    }
+}
+
+/// Measures everything of the plan; rank 0 reports.
+pub fn run(on: &dyn Collectives, plan: &Plan, sink: &Sink) -> Result<(), CollectiveError> {
+    let total = (plan.ops.len() * plan.sizes.len()) as u64;
+    for (done, (op, bytes)) in plan
+        .ops
+        .iter()
+        .flat_map(|op| plan.sizes.iter().map(move |b| (*op, *b)))
+        .enumerate()
+    {
+        sink.event(Kind::Progress(Progress {
+            what: format!("bench {}", op.name()),
+            done: done as u64,
+            total,
+        }));
+        let times = measure(on, op, bytes, plan.calls_of(bytes))?;
+        if let (Rank(0), Some(figures)) = (on.rank(), Figures::of(times)) {
+            report(on, op, bytes as u64, figures, sink);
+        }
+    }
+    Ok(())
+}
+
+fn measure(on: &dyn Collectives, op: Op, bytes: usize, calls: u32) -> Result<Vec<Duration>, CollectiveError> {
+    let (send, recv) = op.buffers(bytes, on.world());
+    let send = fill::bytes(send, DTYPE, 0, on.rank(), Pattern::Uniform);
+    let mut recv = vec![0; recv];
+    for _ in 0..WARM_UP {
+        call(on, op, &send, &mut recv)?;
+    }
+    on.barrier()?;
+    let mut times = Vec::with_capacity(calls as usize);
+    for _ in 0..calls {
+        let began = Instant::now();
+        call(on, op, &send, &mut recv)?;
+        times.push(began.elapsed());
+    }
+    Ok(times)
+}
+
+fn call(on: &dyn Collectives, op: Op, send: &[u8], recv: &mut [u8]) -> Result<(), CollectiveError> {
+    match op {
+        Op::AllReduce => on.all_reduce_bytes(send, recv, DTYPE, ReduceOp::Sum),
+        Op::AllGather => on.all_gather_bytes(send, recv, DTYPE),
+        Op::ReduceScatter => on.reduce_scatter_bytes(send, recv, DTYPE, ReduceOp::Sum),
+        Op::Broadcast => on.broadcast_bytes(recv, DTYPE, Rank(0)),
+    }
+}
+
+fn report(on: &dyn Collectives, op: Op, bytes: u64, figures: Figures, sink: &Sink) {
+    let name = format!("{} bench {} {bytes} B", on.backend(), op.name());
+    let floor = stats::floor_us(bytes);
+    // In a world of one nothing has to move.
+    if on.world().0 > 1 && figures.median < floor {
+        let reason = format!(
+            "a median of {:.3} us is below the floor of {floor:.3} us: nothing can have moved",
+            figures.median
+        );
+        sink.check("bench", &name, Outcome::Failed, Some(reason));
+        return;
+    }
+    let bus = stats::bus_bandwidth(op.name(), bytes, on.world().0, figures.median);
+    let wire = on.wire().map(|w| w.name().to_owned());
+    sink.human(&format!(
+        "LATENCY {} {} {} over {}: median {:.1} us, p10 {:.1}, p90 {:.1}, {} calls{}",
+        on.backend(),
+        op.name(),
+        sizes::show(bytes),
+        wire.as_deref().unwrap_or("no wire"),
+        figures.median,
+        figures.p10,
+        figures.p90,
+        figures.samples,
+        bus.map_or(String::new(), |b| format!(", bus {b:.3} GB/s")),
+    ));
+    let mut extra = Map::new();
+    extra.insert("world".to_owned(), json!(on.world().0));
+    extra.insert("dtype".to_owned(), json!(DTYPE.name()));
+    if let Some(bus) = bus {
+        extra.insert("busbw_gb_s".to_owned(), json!(bus));
+    }
+    let latency = Latency {
+        backend: on.backend().name().to_owned(),
+        wire,
+        op: op.name().to_owned(),
+        bytes,
+        mode: "eager".to_owned(),
+        median_us: figures.median,
+        p10_us: figures.p10,
+        p90_us: figures.p90,
+        samples: figures.samples,
+        ops_per_graph: 1,
+    };
+    sink.event_with(Kind::Latency(latency), extra);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_refused_for_what_it_names_wrongly() {
+        let plan = Plan::parse("all_reduce, broadcast", "4K,1M", None).unwrap();
+        assert_eq!(plan.ops, [Op::AllReduce, Op::Broadcast]);
+        assert!(
+            Plan::parse("all_sum", "4K", None)
+                .unwrap_err()
+                .contains("`all_sum`")
+        );
+        assert!(
+            Plan::parse("all_reduce", "4Q", None)
+                .unwrap_err()
+                .contains("`4Q`")
+        );
+        assert!(Plan::parse("all_reduce", "5", None).unwrap_err().contains("5 B"));
+        assert!(Plan::parse("", "4K", None).is_err());
+    }
+
+    #[test]
+    fn memory_is_that_of_the_largest_buffers() {
+        let plan = Plan::parse("all_reduce,all_gather", "4K,1M", None).unwrap();
+        assert_eq!(plan.memory(World(4)), (5 << 20, 1 << 20));
+    }
+}

@@ -1,0 +1,243 @@
+//! `doctor`: what this host can run, and why not. It looks and tells; it changes nothing and opens no session.
+
+mod host;
+
+use crate::cli::DoctorArgs;
+use crate::exit_code;
+use serde::Serialize;
+use std::ffi::OsString;
+use tp_fabric::devices::{self, Finding};
+use tp_fabric::settings::Sources;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Usable, but likely to hurt.
+    Warn,
+    /// Not there; what needs it cannot run.
+    No,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// Stable name.
+    pub name: String,
+    /// How it stands.
+    pub state: State,
+    /// What was found, one line.
+    pub text: String,
+    /// What would mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+impl Item {
+    fn new(name: &str, state: State, text: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            state,
+            text: text.into(),
+            fix: None,
+        }
+    }
+
+    fn fix(self, fix: impl Into<String>) -> Self {
+        Self {
+            fix: Some(fix.into()),
+            ..self
+        }
+    }
+}
+
+/// One command or backend, and whether this host can run it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ability {
+    /// The command, as it is typed.
+    pub command: String,
+    /// Whether it can be run here.
+    pub can: bool,
+    /// Why not, or with what restriction.
+    pub why: String,
+}
+
+/// Everything `doctor` tells; `--json` prints it as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Version of this document.
+    pub schema: u32,
+    /// Whether the host backend can run.
+    pub ok: bool,
+    /// What was looked at.
+    pub items: Vec<Item>,
+    /// What can be run.
+    pub abilities: Vec<Ability>,
+    /// What this command did not try.
+    pub not_tried: Vec<&'static str>,
+}
+
+/// Looks, prints to standard output, and returns 0 where at least the host backend can run, else 3.
+pub fn run(args: &DoctorArgs, sources: &Sources) -> u8 {
+    let report = examine(sources);
+    if args.json {
+        // Plain lists and texts always serialise.
+        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+    } else {
+        print!("{}", text(&report));
+    }
+    if report.ok {
+        exit_code::PASSED
+    } else {
+        exit_code::CANNOT
+    }
+}
+
+fn examine(sources: &Sources) -> Report {
+    let env = |name: &str| -> Option<OsString> { sources.text(name).map(|(text, _)| text) };
+    let libraries = devices::probe_all_with(&env);
+    let mut items = host::items(sources);
+    items.extend(libraries.iter().map(of_finding));
+    let abilities = abilities(&items, &libraries);
+    let ok = abilities.iter().any(|a| a.command == "suite host" && a.can);
+    let not_tried = vec![
+        "any collective: tf-tp-test suite and roce-host prove them",
+        "whether this host reaches others: tf-tp-test hca on all hosts at once",
+    ];
+    Report {
+        schema: 1,
+        ok,
+        items,
+        abilities,
+        not_tried,
+    }
+}
+
+fn of_finding(finding: &Finding) -> Item {
+    let state = match (&finding.found, &finding.fix) {
+        (Some(_), None) => State::Ok,
+        (Some(_), Some(_)) => State::Warn,
+        (None, _) => State::No,
+    };
+    let mut text = String::new();
+    if let Some(version) = &finding.version {
+        text.push_str(&format!("{version}, "));
+    }
+    text.push_str(&finding.detail);
+    if let Some(path) = &finding.found {
+        text.push_str(&format!(", from {}", path.display()));
+    }
+    let item = Item::new(
+        finding.library,
+        state,
+        text.split_whitespace().collect::<Vec<_>>().join(" "),
+    );
+    Item {
+        fix: finding.fix.clone(),
+        ..item
+    }
+}
+
+fn abilities(items: &[Item], libraries: &[Finding]) -> Vec<Ability> {
+    let state = |name: &str| {
+        items
+            .iter()
+            .find(|i| i.name == name)
+            .map_or(State::No, |i| i.state)
+    };
+    let has = |library: &str| {
+        libraries
+            .iter()
+            .any(|f| f.library == library && f.found.is_some() && f.fix.is_none())
+    };
+    let ability = |command: &str, can: bool, why: &str| Ability {
+        command: command.to_owned(),
+        can,
+        why: why.to_owned(),
+    };
+    let shm = state("shared memory") != State::No;
+    let ports = state("RDMA ports") == State::Ok;
+    let missing = |needs: &[&str]| {
+        let gone: Vec<&str> = needs.iter().copied().filter(|n| !has(n)).collect();
+        if gone.is_empty() {
+            "not opened by this runner yet".to_owned()
+        } else {
+            format!("lacks {}", gone.join(", "))
+        }
+    };
+    vec![
+        ability(
+            "suite host",
+            true,
+            if shm {
+                "over shm and tcp"
+            } else {
+                "over tcp; shared memory is not there"
+            },
+        ),
+        ability(
+            "roce-host",
+            true,
+            if shm {
+                "over shm and tcp"
+            } else {
+                "over tcp; shared memory is not there"
+            },
+        ),
+        ability(
+            "hca",
+            ports,
+            if ports {
+                ""
+            } else {
+                "no RDMA port; with --facts FILE it runs anywhere"
+            },
+        ),
+        ability(
+            "failfast V transport",
+            false,
+            "needs the verbs wire, which this runner does not drive yet",
+        ),
+        ability("suite nccl", false, &missing(&["libcuda", "kernels", "libnccl"])),
+        ability("suite mailbox", false, &missing(&["libcuda", "kernels"])),
+        ability(
+            "suite roce",
+            false,
+            &missing(&["libcuda", "kernels", "libibverbs"]),
+        ),
+    ]
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let width = report.items.iter().map(|i| i.name.len()).max().unwrap_or(0);
+    for item in &report.items {
+        let mark = match item.state {
+            State::Ok => "ok  ",
+            State::Warn => "warn",
+            State::No => "no  ",
+        };
+        out.push_str(&format!("{mark} {:width$}  {}\n", item.name, item.text));
+        if let Some(fix) = &item.fix {
+            out.push_str(&format!("     {:width$}  -> {fix}\n", ""));
+        }
+    }
+    out.push('\n');
+    let width = report
+        .abilities
+        .iter()
+        .map(|a| a.command.len())
+        .max()
+        .unwrap_or(0);
+    for ability in &report.abilities {
+        let mark = if ability.can { "runs here  " } else { "cannot run " };
+        out.push_str(format!("{mark} {:width$}  {}", ability.command, ability.why).trim_end());
+        out.push('\n');
+    }
+    for not in &report.not_tried {
+        out.push_str(&format!("not tried   {not}\n"));
+    }
+    out
+}

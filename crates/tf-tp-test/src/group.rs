@@ -1,0 +1,210 @@
+//! A rank among its peers: introduces itself, boots, runs one job, and leaves in good order or by the fate channel.
+
+use crate::bench;
+use crate::devices;
+use crate::exit_code::{self, Refusal};
+use crate::failfast::{self, At, Injection};
+use crate::os;
+use crate::preflight::Job;
+use crate::roce_host;
+use crate::sink::Sink;
+use crate::suite;
+use crate::version;
+use std::sync::Arc;
+use tp_fabric::bootstrap::{BootConfig, Bootstrap};
+use tp_fabric::fate::FateReport;
+use tp_fabric::identity;
+use tp_fabric::session::{Group, Session, SessionError, SessionHooks};
+use tp_fabric::settings::{Settings, Source};
+use tp_receipt::event::{Fate, Hello, Kind, Setting};
+
+/// The session's name where nobody gave one.
+const BY_HAND: &str = "by-hand";
+
+/// Says who this rank is and which settings are in force.
+pub fn introduce(settings: &Settings, sink: &Sink) -> Result<(), Refusal> {
+    let binary_sha256 = identity::binary_sha256()
+        .map_err(|e| Refusal::cannot(format!("failed to hash this program's own file: {e}")))?;
+    let versions = [
+        ("runner", version::VERSION),
+        ("revision", version::REVISION),
+        ("kernel", &os::kernel_release()),
+    ];
+    let session = if settings.session.is_empty() {
+        BY_HAND
+    } else {
+        &settings.session
+    };
+    sink.event(Kind::Hello(Hello {
+        world: settings.world.0,
+        session: session.to_owned(),
+        pid: std::process::id(),
+        binary_sha256,
+        image_sha256: devices::image_sha256(),
+        versions: versions
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+    }));
+    for row in settings.rows().iter().filter(|row| row.source != Source::Default) {
+        sink.event(Kind::Setting(Setting {
+            name: row.name.to_owned(),
+            value: row.value.clone(),
+            source: row.source.name().to_owned(),
+        }));
+    }
+    for warning in settings.warnings() {
+        sink.log("warn", Some(warning.code), &warning.text);
+    }
+    Ok(())
+}
+
+/// What the fate channel tells before it ends this process.
+pub fn hooks(sink: &Sink) -> SessionHooks {
+    let sink = sink.clone();
+    let on_fate = move |report: &FateReport| {
+        sink.event(Kind::Fate(Fate {
+            reason: report.reason.clone(),
+            culprit: Some(report.culprit.0),
+            phase: report.phase.clone(),
+        }));
+    };
+    let image = devices::image_sha256().unwrap_or_else(|| "none".to_owned());
+    SessionHooks {
+        on_fate: Some(Arc::new(on_fate)),
+        agree: vec![("kernel_image".to_owned(), image)],
+        ..SessionHooks::default()
+    }
+}
+
+/// A session's error with its exit code.
+pub fn refusal(error: SessionError) -> Refusal {
+    let code = u8::try_from(error.exit_code()).unwrap_or(exit_code::LOST);
+    Refusal {
+        code,
+        text: error.to_string(),
+    }
+}
+
+/// Boots, runs the job and leaves; the exit code is that of the job's checks.
+pub fn run(job: &Job, settings: &Settings, sink: &Sink) -> Result<u8, Refusal> {
+    if let Job::Failfast(injection, at) = job {
+        before_the_group(*injection, *at, settings, sink)?;
+    }
+    let group = Group::open(settings, hooks(sink)).map_err(refusal)?;
+    if let Job::Failfast(injection, At::Agreed) = job {
+        let fate = group.fate();
+        if injection.victim == settings.rank.0 {
+            failfast::inject(*injection, "agreed", |phase, why| fate.fatal(phase, why), sink);
+        }
+    }
+    let session = match job {
+        Job::RoceHost => roce_host::open(group, settings)?,
+        _ => Session::with_host(group, settings).map_err(refusal)?,
+    };
+    tell(&session, sink);
+    work(job, &session, settings, sink);
+    leave(session, job, sink)
+}
+
+/// The failures that strike before there is a fate channel.
+fn before_the_group(injection: Injection, at: At, settings: &Settings, sink: &Sink) -> Result<(), Refusal> {
+    if injection.victim != settings.rank.0 {
+        return Ok(());
+    }
+    // Without a channel a rank that fails can only leave: its connections tell the others.
+    let fatal = |_: &str, why: &str| {
+        sink.log(
+            "error",
+            None,
+            &format!("leaving with exit {}: {why}", exit_code::LOST),
+        );
+        os::exit_now(exit_code::LOST)
+    };
+    match at {
+        At::Connect => failfast::inject(injection, "connect", fatal, sink),
+        At::Met => {
+            // Held until the injection: the others are in the agreement then.
+            let met = Bootstrap::connect(BootConfig::from_settings(settings));
+            let _met = met.map_err(|e| refusal(e.into()))?;
+            failfast::inject(injection, "met", fatal, sink);
+        }
+        At::Agreed | At::Open | At::Run | At::Close => {}
+    }
+    Ok(())
+}
+
+/// One line about the boot.
+fn tell(session: &Session, sink: &Sink) {
+    let report = &session.report;
+    let on = session.collectives();
+    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    sink.log(
+        "info",
+        None,
+        &format!(
+            "rank {} of {} up: backend {}, wire {}; identity {:.1} ms, connect {:.1} ms, agree {:.1} ms",
+            session.rank,
+            session.world,
+            on.backend(),
+            on.wire().map_or("none", |wire| wire.name()),
+            ms(report.identity),
+            ms(report.connect),
+            ms(report.agree),
+        ),
+    );
+    if report.visitors.strangers > 0 {
+        let text = format!(
+            "{} connections to rank 0's port proved nothing and were dropped",
+            report.visitors.strangers
+        );
+        sink.log("warn", Some("strangers"), &text);
+    }
+}
+
+/// Runs the job. Where the transport fails, the fate channel ends every rank, this one too.
+fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
+    let (on, fate) = (session.collectives(), session.fate());
+    match job {
+        Job::Suite(only) => {
+            fate.set_phase("suite");
+            if let Err(suite::Broken(why)) = suite::run(on, only.as_deref(), sink) {
+                sink.summary();
+                fate.fatal("suite", &why);
+            }
+        }
+        Job::RoceHost => {
+            fate.set_phase("roce-host");
+            if let Err(why) = roce_host::run(on, sink) {
+                sink.summary();
+                fate.fatal("roce-host", &why);
+            }
+        }
+        Job::Bench(plan) => {
+            fate.set_phase("bench");
+            if let Err(error) = bench::run(on, plan, sink) {
+                fate.fatal("bench", &error.to_string());
+            }
+        }
+        Job::Failfast(injection, at) => {
+            let patience = settings.heartbeat_limit + settings.grace;
+            failfast::run(on, &fate, *injection, *at, patience, sink);
+        }
+    }
+}
+
+/// The clean end, then the totals.
+fn leave(session: Session, job: &Job, sink: &Sink) -> Result<u8, Refusal> {
+    let (rank, fate) = (session.rank.0, session.fate());
+    if let Job::Failfast(injection, At::Close) = job
+        && injection.victim == rank
+    {
+        failfast::inject(*injection, "close", |phase, why| fate.fatal(phase, why), sink);
+    }
+    session.close().map_err(refusal)?;
+    let totals = sink.summary();
+    Ok(if totals.failed == 0 {
+        exit_code::PASSED
+    } else {
+        exit_code::FAILED
+    })
+}

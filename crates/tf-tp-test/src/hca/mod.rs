@@ -1,0 +1,204 @@
+//! `hca`: which RDMA ports reach the peers, live, from a facts file, or only this host's facts.
+
+mod live;
+
+use crate::cli::HcaArgs;
+use crate::exit_code::{self, Refusal};
+use crate::sink::Sink;
+use std::collections::BTreeSet;
+use std::path::Path;
+use tp_fabric::secret::Secret;
+use tp_fabric::settings::{Settings, Sources};
+use tp_hca::document::{By, RankPick};
+use tp_hca::{Document, Options, PickDocument, RankFacts};
+use tp_receipt::event::{Kind, Log, Outcome, Port, Rail, Setting};
+
+pub use live::run as live;
+
+/// The variable that the pick hands to NCCL.
+const NCCL_IB_HCA: &str = "NCCL_IB_HCA";
+
+/// The facts of this host with the variables in force. What could not be read is logged.
+fn facts(root: &Path, sources: &Sources, rank: u32, sink: &Sink) -> RankFacts {
+    let mut capture = tp_hca::capture(root);
+    for note in &capture.notes {
+        sink.log("warn", None, note);
+    }
+    capture.facts.rank = rank;
+    for name in variables(sources) {
+        if let Some(value) = sources
+            .text(&name)
+            .and_then(|(value, _)| value.into_string().ok())
+        {
+            capture.facts.set_env(&name, Some(&value));
+        }
+    }
+    capture.facts
+}
+
+/// Names of the variables that a pick may depend on: NCCL's and ours about RoCE, and the master's address.
+fn variables(sources: &Sources) -> BTreeSet<String> {
+    let matters = |name: &&String| {
+        name.starts_with("NCCL_") || name.starts_with("TF_TP_ROCE_") || *name == "TF_TP_MASTER"
+    };
+    let orchestrator = sources.orchestrator.iter().flatten().map(|(name, _)| name);
+    let all = sources
+        .environment
+        .keys()
+        .chain(orchestrator)
+        .chain(sources.options.keys());
+    all.filter(matters).cloned().collect()
+}
+
+fn root(args: &HcaArgs) -> &Path {
+    args.root.as_deref().unwrap_or_else(|| Path::new("/"))
+}
+
+/// `hca --capture`: this host's facts as TOML on standard output.
+pub fn capture(args: &HcaArgs, sources: &Sources, sink: &Sink) -> Result<u8, Refusal> {
+    let rank = sources
+        .text("TF_TP_RANK")
+        .and_then(|(text, _)| text.to_str()?.trim().parse().ok());
+    let failed =
+        |e: tp_hca::facts::FactsError| Refusal::cannot(format!("failed to write the facts: {}", e.text));
+    let mut document =
+        Document::of_ranks(vec![facts(root(args), sources, rank.unwrap_or(0), sink)]).map_err(failed)?;
+    if args.redact {
+        document.redact(redaction_seed(sources)?.as_bytes());
+    }
+    let text = document.to_toml().map_err(failed)?;
+    print!("{text}");
+    Ok(exit_code::PASSED)
+}
+
+/// Captures of several hosts fit together only under one seed, and a public seed protects nothing: the session's secret
+/// where there is one, else a seed that is made for this file alone.
+fn redaction_seed(sources: &Sources) -> Result<String, Refusal> {
+    if let Some(secret) = sources
+        .text(crate::start::SECRET)
+        .and_then(|(text, _)| text.into_string().ok())
+    {
+        return Ok(secret);
+    }
+    let made = Secret::generate().map_err(|e| Refusal::cannot(format!("failed to make pseudonyms: {e}")))?;
+    Ok(made.reveal().to_string())
+}
+
+/// `hca --facts FILE`: the pick for every rank of the file. No variable of this process decides anything. As a step of a
+/// run (`only` is set) a rank reports its own part.
+pub fn from_file(file: &Path, args: &HcaArgs, only: Option<u32>, sink: &Sink) -> u8 {
+    let document = match Document::load(file) {
+        Ok(facts) => tp_hca::pick(&facts, &Options::default()),
+        Err(error) => PickDocument::refused(error.into()),
+    };
+    if let Some(rank) = only
+        && document.ok
+        && document.rank(rank).is_none()
+    {
+        let text = format!("{} has no rank {rank}", file.display());
+        let error = tp_hca::PickError::new(tp_hca::ErrorCode::BadFile, rank, text);
+        return report(&PickDocument::refused(error), args.json, only, true, sink);
+    }
+    report(&document, args.json, only, true, sink)
+}
+
+/// Says what was picked: one JSON document, or tables for people, events, and `NCCL_IB_HCA=…` on standard output.
+fn report(document: &PickDocument, json: bool, only: Option<u32>, model: bool, sink: &Sink) -> u8 {
+    if json {
+        // Plain maps, lists and texts always serialise.
+        println!("{}", serde_json::to_string(document).unwrap_or_default());
+        if let Some(error) = &document.error {
+            sink.human(&format!("hca: {error}"));
+        }
+        return document.exit_code();
+    }
+    for line in tp_hca::table(document).lines() {
+        sink.human(line);
+    }
+    for pick in document
+        .ranks
+        .iter()
+        .filter(|pick| only.is_none_or(|rank| rank == pick.rank))
+    {
+        events(pick, model, sink);
+        if sink.events() {
+            continue;
+        }
+        match (pick.nccl_env.get(NCCL_IB_HCA), only) {
+            (Some(value), Some(_)) => println!("{NCCL_IB_HCA}={value}"),
+            (Some(value), None) => println!("rank {} {NCCL_IB_HCA}={value}", pick.rank),
+            (None, _) => {}
+        }
+    }
+    let result = match &document.error {
+        None => Ok(()),
+        Some(error) => Err(error.to_string()),
+    };
+    let source = if model { "model" } else { "live" };
+    let outcome = if result.is_ok() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    };
+    sink.check("hca", &format!("hca pick {source}"), outcome, result.err());
+    sink.summary();
+    document.exit_code()
+}
+
+fn events(pick: &RankPick, model: bool, sink: &Sink) {
+    let say = |kind| sink.event_as(Some(pick.rank), kind);
+    for port in &pick.ports {
+        let (device, reason) = (port.device.clone(), port.reason.clone());
+        say(Kind::Port(Port {
+            device,
+            port: port.port.0,
+            chosen: port.chosen,
+            reason,
+            model,
+        }));
+    }
+    for rail in &pick.rails {
+        let by = match rail.by {
+            By::Subnet => "subnet",
+            By::Route => "route",
+            By::Explicit => "explicit",
+        };
+        say(Kind::Rail(Rail {
+            peer: rail.peer,
+            device: rail.device.clone(),
+            port: rail.port.0,
+            gid_index: rail.gid_index.0,
+            address: rail.address.clone(),
+            peer_device: rail.peer_device.clone(),
+            peer_port: rail.peer_port.0,
+            by: by.to_owned(),
+            probed: rail.probed,
+            model,
+        }));
+    }
+    for (name, value) in &pick.nccl_env {
+        say(Kind::Setting(Setting {
+            name: name.clone(),
+            value: value.clone(),
+            source: "derived".to_owned(),
+        }));
+    }
+    for warning in &pick.warnings {
+        let code = Some(warning.code.as_str().to_owned());
+        say(Kind::Log(Log {
+            level: "warn".to_owned(),
+            code,
+            text: warning.text.clone(),
+        }));
+    }
+}
+
+/// What a live pick needs of the settings.
+pub struct Live<'a> {
+    /// The command's arguments.
+    pub args: &'a HcaArgs,
+    /// The settings.
+    pub settings: &'a Settings,
+    /// Where they came from, for the variables that the pick reads as they are.
+    pub sources: &'a Sources,
+}

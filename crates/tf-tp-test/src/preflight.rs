@@ -1,0 +1,175 @@
+//! Everything that can be refused before a socket, a library or a GPU is touched.
+
+use crate::bench;
+use crate::cli::{BenchArgs, Command, FailKind, FailfastArgs};
+use crate::devices;
+use crate::exit_code::Refusal;
+use crate::failfast::{At, Injection};
+use crate::os;
+use tp_fabric::settings::{Settings, Sources};
+use tp_fabric::types::{BackendKind, WireKind, World};
+
+/// Most ranks that the host backend serves.
+const HOST_WORLD: u32 = 64;
+/// The share of the available memory that buffers may take: the rest of the host goes on living.
+const MEMORY_SHARE: f64 = 0.8;
+
+/// A command of the group, checked: what it needs to know beyond the settings.
+#[derive(Debug)]
+pub enum Job {
+    /// `roce-host`.
+    RoceHost,
+    /// `suite`, only the checks whose names contain this text.
+    Suite(Option<String>),
+    /// `failfast`.
+    Failfast(Injection, At),
+    /// `bench`.
+    Bench(bench::Plan),
+}
+
+/// Reads the settings for a command that names a backend of its own (`suite BACKEND`), which must not contradict
+/// `--backend`.
+pub fn settings(sources: &mut Sources, named: Option<&str>) -> Result<Settings, Refusal> {
+    if let Some(named) = named {
+        let option = sources
+            .options
+            .get("TF_COMM_BACKEND")
+            .and_then(|text| text.to_str());
+        if let Some(other) = option.filter(|other| *other != named) {
+            return Err(Refusal::usage(format!(
+                "the command names backend `{named}` and --backend `{other}`: give one"
+            )));
+        }
+        crate::start::option(sources, "TF_COMM_BACKEND", named);
+    }
+    Settings::load(sources).map_err(|e| Refusal::usage(e.to_string()))
+}
+
+/// The job of a command that runs on the group; `None` for a command that is none.
+pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusal> {
+    let job = match command {
+        Command::RoceHost => Job::RoceHost,
+        Command::Suite(args) => Job::Suite(args.only.clone()),
+        Command::Failfast(args) => failfast(args, settings)?,
+        Command::Bench(args) => bench(args, settings)?,
+        _ => return Ok(None),
+    };
+    // `roce-host` proves the protocol on host memory, whatever backend is set.
+    let backend = match job {
+        Job::RoceHost => BackendKind::Host,
+        _ => settings.backend.unwrap_or(BackendKind::Host),
+    };
+    devices::refuse(backend)?;
+    host(settings)?;
+    Ok(Some(job))
+}
+
+/// What the host backend cannot do in any place.
+fn host(settings: &Settings) -> Result<(), Refusal> {
+    if settings.world.0 > HOST_WORLD {
+        let text = format!(
+            "the host backend serves up to {HOST_WORLD} ranks; TF_TP_WORLD (or --world) is {}",
+            settings.world
+        );
+        return Err(Refusal::usage(text));
+    }
+    if settings.wire == Some(WireKind::Verbs) {
+        return Err(Refusal::cannot(
+            "wire verbs is not built into this runner yet: take shm on one host, tcp between hosts",
+        ));
+    }
+    Ok(())
+}
+
+fn failfast(args: &FailfastArgs, settings: &Settings) -> Result<Job, Refusal> {
+    let (victim, world) = (args.victim, settings.world);
+    if world.0 < 2 {
+        return Err(Refusal::usage(format!(
+            "failfast needs a survivor: TF_TP_WORLD (or --world) is {world}"
+        )));
+    }
+    if victim >= world.0 {
+        return Err(Refusal::usage(format!(
+            "the victim `{victim}` is not below the world {world}"
+        )));
+    }
+    let at = match &args.at {
+        None => At::Run,
+        Some(word) => word.parse().map_err(|e| Refusal::usage(format!("--at: {e}")))?,
+    };
+    if args.kind == FailKind::Transport {
+        let text = "failfast transport needs the verbs wire on real or soft RDMA ports, which this runner does not drive yet";
+        return Err(Refusal::cannot(text));
+    }
+    Ok(Job::Failfast(
+        Injection {
+            victim,
+            kind: args.kind,
+        },
+        at,
+    ))
+}
+
+fn bench(args: &BenchArgs, settings: &Settings) -> Result<Job, Refusal> {
+    let plan = bench::Plan::parse(&args.ops, &args.sizes, args.calls).map_err(Refusal::usage)?;
+    let available = os::available_memory();
+    memory(&plan, settings.world, ranks_here(settings), available)?;
+    Ok(Job::Bench(plan))
+}
+
+/// How many ranks share this host's memory: all of them where they meet on loopback.
+fn ranks_here(settings: &Settings) -> u32 {
+    if tp_fabric::bootstrap::is_loopback(&settings.master) {
+        settings.world.0
+    } else {
+        1
+    }
+}
+
+fn memory(plan: &bench::Plan, world: World, ranks_here: u32, available: Option<u64>) -> Result<(), Refusal> {
+    // Where it cannot be asked for, nothing is refused.
+    let Some(available) = available else { return Ok(()) };
+    let (one, bytes) = plan.memory(world);
+    let all = one.saturating_mul(u64::from(ranks_here));
+    if all as f64 <= available as f64 * MEMORY_SHARE {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    Err(Refusal::cannot(format!(
+        "size {} needs {} MiB on this host ({ranks_here} ranks of {} MiB), {} MiB are available: measure smaller --sizes",
+        bench::sizes::show(bytes as u64),
+        mib(all),
+        mib(one),
+        mib(available)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_beyond_the_free_memory_are_refused_by_name() {
+        let plan = bench::Plan::parse("all_gather", "1G", None).unwrap();
+        assert!(memory(&plan, World(2), 2, Some(16 << 30)).is_ok());
+        let refusal = memory(&plan, World(2), 2, Some(4 << 30)).unwrap_err();
+        assert_eq!(refusal.code, crate::exit_code::CANNOT);
+        assert!(
+            refusal.text.contains("1 GiB") && refusal.text.contains("6144 MiB"),
+            "{}",
+            refusal.text
+        );
+        assert!(memory(&plan, World(2), 2, None).is_ok());
+    }
+
+    #[test]
+    fn a_backend_named_twice_must_be_one() {
+        let mut sources = Sources::of([]);
+        crate::start::option(&mut sources, "TF_COMM_BACKEND", "nccl");
+        assert_eq!(
+            settings(&mut sources, Some("host")).unwrap_err().code,
+            crate::exit_code::USAGE
+        );
+        assert!(settings(&mut sources, Some("nccl")).is_ok());
+    }
+}

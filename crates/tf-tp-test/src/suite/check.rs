@@ -1,0 +1,417 @@
+//! One check: fills the buffers, makes the call, and compares every byte with the oracle.
+
+use super::memory::{ALIGN, Buffer, GUARD, HostBuffer, UNTOUCHED};
+use super::table::{Case, Fill, Place, What};
+use std::ops::Range;
+use tp_fabric::collective::{CollectiveError, Collectives, MemoryKind, Stream};
+use tp_fabric::fill::{self, Pattern};
+use tp_fabric::oracle;
+use tp_fabric::types::{Rank, ReduceOp, World};
+
+/// How a check went wrong.
+#[derive(Debug)]
+pub enum Wrong {
+    /// The call came to its end with wrong bytes, or refused its arguments: the group goes on.
+    Answer(String),
+    /// The transport failed: nothing more can be done with it.
+    Transport(String),
+}
+
+impl From<CollectiveError> for Wrong {
+    fn from(error: CollectiveError) -> Self {
+        if error.is_refusal() {
+            Self::Answer(error.to_string())
+        } else {
+            Self::Transport(error.to_string())
+        }
+    }
+}
+
+/// A check being carried out.
+pub struct Check<'a> {
+    /// What is under test.
+    pub on: &'a dyn Collectives,
+    /// Which stream the calls join.
+    pub stream: Stream,
+    /// The check.
+    pub case: &'a Case,
+    /// Makes the contents of this check's buffers its own, so that what an earlier one left behind cannot pass.
+    pub seed: u64,
+}
+
+/// Where the data of a call lie: one buffer for both, or two.
+struct Buffers {
+    send: Option<HostBuffer>,
+    recv: HostBuffer,
+    /// What is read; in `send`, or in `recv` where there is no other.
+    from: Range<usize>,
+    /// What is written, in `recv`.
+    to: Range<usize>,
+}
+
+impl Buffers {
+    /// Two buffers with the data at these offsets, in elements.
+    fn apart(send: (usize, usize), recv: (usize, usize), element: usize) -> Self {
+        let range = |(len, offset): (usize, usize)| {
+            let begin = GUARD.next_multiple_of(ALIGN) + offset * element;
+            begin..begin + len
+        };
+        let (from, to) = (range(send), range(recv));
+        let (of_send, of_recv) = (HostBuffer::new(from.end + GUARD), HostBuffer::new(to.end + GUARD));
+        Self {
+            send: Some(of_send),
+            recv: of_recv,
+            from,
+            to,
+        }
+    }
+
+    /// One buffer of `len` bytes at an offset, with what is read and what is written as parts of it.
+    fn shared(len: usize, offset: usize, from: Range<usize>, to: Range<usize>) -> Self {
+        let begin = GUARD.next_multiple_of(ALIGN) + offset;
+        let shift = |r: Range<usize>| begin + r.start..begin + r.end;
+        Self {
+            send: None,
+            recv: HostBuffer::new(begin + len + GUARD),
+            from: shift(from),
+            to: shift(to),
+        }
+    }
+
+    fn put(&mut self, data: &[u8]) {
+        let at = self.from.start;
+        self.send.as_mut().unwrap_or(&mut self.recv).write(at, data);
+    }
+
+    /// Addresses of what is read and what is written.
+    fn addresses(&mut self) -> (*const u8, *mut u8) {
+        let to = self.recv.address();
+        let from = self.send.as_mut().map_or(to, |b| b.address());
+        (
+            from.wrapping_add(self.from.start).cast_const(),
+            to.wrapping_add(self.to.start),
+        )
+    }
+
+    /// Compares what was written with `expected`, and everything else with what was there before. `free` says which
+    /// bytes of the written part the call may leave as it likes.
+    fn compare(&self, sent: &[u8], expected: &[u8], free: &dyn Fn(usize) -> bool) -> Result<(), Wrong> {
+        let got = self.recv.read();
+        let written = &got[self.to.clone()];
+        let differs = |at: &usize| written[*at] != expected[*at] && !free(*at);
+        if let Some(at) = (0..expected.len()).find(differs) {
+            let (is, wanted) = (window(written, at), window(expected, at));
+            return Err(Wrong::Answer(format!(
+                "first differing byte at offset {at}: got {is}, expected {wanted}"
+            )));
+        }
+        let inside = |at: usize| self.to.contains(&at) || (self.send.is_none() && self.from.contains(&at));
+        if let Some(at) = (0..got.len()).find(|at| !inside(*at) && got[*at] != UNTOUCHED) {
+            return Err(Wrong::Answer(format!(
+                "wrote outside the buffer, {} bytes from its start",
+                off(at, self.to.start)
+            )));
+        }
+        match &self.send {
+            Some(send) if send.read()[self.from.clone()] != *sent => {
+                Err(Wrong::Answer("changed the send buffer".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn off(at: usize, start: usize) -> i64 {
+    at as i64 - start as i64
+}
+
+/// Up to 8 bytes from `at`, in hex.
+fn window(bytes: &[u8], at: usize) -> String {
+    bytes[at..].iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+impl Check<'_> {
+    /// Carries the check out on this rank.
+    pub fn run(&self) -> Result<(), Wrong> {
+        if self.on.memory() != MemoryKind::Host {
+            return Err(Wrong::Answer(
+                "the suite has no buffers in this backend's memory".to_owned(),
+            ));
+        }
+        match self.case.what {
+            What::AllReduce(op) => self.all_reduce(op),
+            What::ReduceScatter(op) => self.reduce_scatter(op),
+            What::AllGather => self.all_gather(),
+            What::AllGatherV => self.all_gather_v(),
+            What::Broadcast(root) => self.broadcast(root),
+            What::Exchange => self.exchange(),
+            What::SendRecv => self.send_recv(),
+        }
+    }
+
+    fn world(&self) -> World {
+        self.on.world()
+    }
+
+    fn input(&self, rank: Rank, bytes: usize) -> Vec<u8> {
+        let pattern = match self.case.fill {
+            Fill::Random => Pattern::Uniform,
+            Fill::Special => Pattern::Special,
+        };
+        fill::bytes(bytes, self.case.dtype, self.seed, rank, pattern)
+    }
+
+    fn inputs(&self, bytes: usize) -> Vec<Vec<u8>> {
+        self.world().ranks().map(|rank| self.input(rank, bytes)).collect()
+    }
+
+    fn count(&self) -> usize {
+        self.case.bytes / self.case.dtype.size()
+    }
+
+    /// Buffers of a call that reads and writes one block of the same length.
+    fn block(&self) -> Buffers {
+        let (bytes, element) = (self.case.bytes, self.case.dtype.size());
+        match self.case.place {
+            Place::Apart => Buffers::apart((bytes, 0), (bytes, 0), element),
+            Place::ApartOffset { send, recv } => Buffers::apart((bytes, send), (bytes, recv), element),
+            Place::InPlace => Buffers::shared(bytes, 0, 0..bytes, 0..bytes),
+            Place::InPlaceOffset => Buffers::shared(bytes, element, 0..bytes, 0..bytes),
+        }
+    }
+
+    /// Buffers of a call where one side is one block and the other all ranks'.
+    fn blocks(&self, send: usize, recv: usize) -> Buffers {
+        let (bytes, element) = (self.case.bytes, self.case.dtype.size());
+        let mine = self.on.rank().index() * bytes..(self.on.rank().index() + 1) * bytes;
+        let part = |len: usize| {
+            if len == bytes && send != recv {
+                mine.clone()
+            } else {
+                0..len
+            }
+        };
+        let whole = send.max(recv);
+        match self.case.place {
+            Place::Apart => Buffers::apart((send, 0), (recv, 0), element),
+            Place::ApartOffset { send: s, recv: r } => Buffers::apart((send, s), (recv, r), element),
+            Place::InPlace => Buffers::shared(whole, 0, part(send), part(recv)),
+            Place::InPlaceOffset => Buffers::shared(whole, element, part(send), part(recv)),
+        }
+    }
+
+    fn expect(&self, inputs: &[Vec<u8>], op: ReduceOp) -> Result<Vec<u8>, Wrong> {
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        oracle::reduce(&inputs, self.case.dtype, op).map_err(|e| Wrong::Answer(format!("no oracle: {e}")))
+    }
+
+    fn all_reduce(&self, op: ReduceOp) -> Result<(), Wrong> {
+        let inputs = self.inputs(self.case.bytes);
+        let mine = &inputs[self.on.rank().index()];
+        let mut at = self.block();
+        at.put(mine);
+        let (send, recv) = at.addresses();
+        // SAFETY: both addresses lie `count` elements before the end of buffers that live until after the call, which
+        // nobody else touches; they are the same or do not overlap.
+        unsafe {
+            self.on
+                .all_reduce(send, recv, self.count(), self.case.dtype, op, self.stream)?
+        };
+        self.on.synchronize(self.stream)?;
+        at.compare(mine, &self.expect(&inputs, op)?, &|_| false)
+    }
+
+    fn reduce_scatter(&self, op: ReduceOp) -> Result<(), Wrong> {
+        let (bytes, rank) = (self.case.bytes, self.on.rank().index());
+        let whole = bytes * self.world().size();
+        let inputs = self.inputs(whole);
+        let mut at = self.blocks(whole, bytes);
+        at.put(&inputs[rank]);
+        let (send, recv) = at.addresses();
+        // SAFETY: as in `all_reduce`; the send buffer has a block for every rank, in place the own one is written.
+        unsafe {
+            self.on
+                .reduce_scatter(send, recv, self.count(), self.case.dtype, op, self.stream)?
+        };
+        self.on.synchronize(self.stream)?;
+        let expected = self.expect(&inputs, op)?;
+        at.compare(&inputs[rank], &expected[rank * bytes..][..bytes], &|_| false)
+    }
+
+    fn all_gather(&self) -> Result<(), Wrong> {
+        let bytes = self.case.bytes;
+        let inputs = self.inputs(bytes);
+        let mine = &inputs[self.on.rank().index()];
+        let mut at = self.blocks(bytes, bytes * self.world().size());
+        at.put(mine);
+        let (send, recv) = at.addresses();
+        // SAFETY: as in `all_reduce`; the receive buffer has a block for every rank, in place the own one is read.
+        unsafe {
+            self.on
+                .all_gather(send, recv, self.count(), self.case.dtype, self.stream)?
+        };
+        self.on.synchronize(self.stream)?;
+        at.compare(mine, &inputs.concat(), &|_| false)
+    }
+
+    /// How many bytes each rank gives to `all_gather_v`: everything, less and less, nothing.
+    fn lengths(&self) -> Vec<i32> {
+        let (stride, world) = (self.case.bytes, self.world().size());
+        let of = |rank: usize| {
+            if rank + 1 == world && world > 1 {
+                0
+            } else {
+                stride - stride * rank / world
+            }
+        };
+        (0..world)
+            .map(|rank| i32::try_from(of(rank)).unwrap_or(i32::MAX))
+            .collect()
+    }
+
+    fn all_gather_v(&self) -> Result<(), Wrong> {
+        let (stride, lens) = (self.case.bytes, self.lengths());
+        let inputs = self.inputs(stride);
+        let len_of = |rank: usize| usize::try_from(lens[rank]).unwrap_or(0);
+        let rank = self.on.rank().index();
+        let mut at = self.blocks(stride, stride * self.world().size());
+        at.put(&inputs[rank]);
+        let (send, recv) = at.addresses();
+        // SAFETY: as in `all_gather`; `lens` has a value for every rank and lives until after the call.
+        unsafe {
+            self.on
+                .all_gather_v(send, recv, stride, lens.as_ptr(), self.case.dtype, self.stream)?
+        };
+        self.on.synchronize(self.stream)?;
+        // What lies beyond a rank's length is the transport's choice; in place the own block held all of its input.
+        at.compare(&inputs[rank], &inputs.concat(), &|at| {
+            at % stride >= len_of(at / stride)
+        })
+    }
+
+    fn broadcast(&self, root: Rank) -> Result<(), Wrong> {
+        let given = self.input(root, self.case.bytes);
+        let mine = self.input(self.on.rank(), self.case.bytes);
+        let mut at = self.block();
+        at.put(&mine);
+        let (send, recv) = at.addresses();
+        // SAFETY: as in `all_reduce`.
+        unsafe {
+            self.on
+                .broadcast(send, recv, self.count(), self.case.dtype, root, self.stream)?
+        };
+        self.on.synchronize(self.stream)?;
+        at.compare(&mine, &given, &|_| false)
+    }
+
+    fn exchange(&self) -> Result<(), Wrong> {
+        let mine = self.input(self.on.rank(), self.case.bytes);
+        for round in 0..rounds(self.world()) {
+            let Some(peer) = partner(self.world(), round, self.on.rank()) else {
+                continue;
+            };
+            let mut at = self.block();
+            at.put(&mine);
+            let (send, recv) = at.addresses();
+            // SAFETY: as in `all_reduce`.
+            unsafe {
+                self.on
+                    .exchange(send, recv, self.count(), self.case.dtype, peer, self.stream)?
+            };
+            self.on.synchronize(self.stream)?;
+            at.compare(&mine, &self.input(peer, self.case.bytes), &|_| false)
+                .map_err(|wrong| match wrong {
+                    Wrong::Answer(text) => Wrong::Answer(format!("with rank {peer}: {text}")),
+                    other => other,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn send_recv(&self) -> Result<(), Wrong> {
+        let (world, rank) = (self.world(), self.on.rank());
+        let mine = self.input(rank, self.case.bytes);
+        let mut verdict = Ok(());
+        // One rank after the other gives to the next, so that no two wait for each other.
+        for from in world.ranks() {
+            let to = Rank((from.0 + 1) % world.0);
+            let mut at = self.block();
+            let (count, dtype) = (self.count(), self.case.dtype);
+            if rank == from {
+                at.put(&mine);
+                let (send, _) = at.addresses();
+                // SAFETY: the send buffer has `count` elements and lives until after the call.
+                unsafe { self.on.send(send, count, dtype, to, self.stream)? };
+                self.on.synchronize(self.stream)?;
+            } else if rank == to {
+                let (_, recv) = at.addresses();
+                // SAFETY: the receive buffer has `count` elements, lives until after the call and is nobody else's.
+                unsafe { self.on.recv(recv, count, dtype, from, self.stream)? };
+                self.on.synchronize(self.stream)?;
+                let expected = self.input(from, self.case.bytes);
+                verdict = at.compare(&vec![UNTOUCHED; self.case.bytes], &expected, &|_| false);
+            }
+        }
+        verdict
+    }
+}
+
+/// Rounds in which every rank meets every other once.
+pub fn rounds(world: World) -> u32 {
+    if world.0.is_multiple_of(2) {
+        world.0.saturating_sub(1)
+    } else {
+        world.0
+    }
+}
+
+/// Whom `rank` meets in a round: the circle method, where in round `r` those meet whose numbers add up to `r`, and with an
+/// even number of ranks the last one meets whoever would be alone.
+pub fn partner(world: World, round: u32, rank: Rank) -> Option<Rank> {
+    let circle = if world.0.is_multiple_of(2) {
+        world.0 - 1
+    } else {
+        world.0
+    };
+    // The one whose partner would be itself: twice its number is the round.
+    let alone = (0..circle).find(|i| (2 * i) % circle == round % circle);
+    if rank.0 == circle {
+        return alone.map(Rank);
+    }
+    let other = (round % circle + circle - rank.0) % circle;
+    if other != rank.0 {
+        return Some(Rank(other));
+    }
+    (circle < world.0).then_some(Rank(circle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_rank_meets_every_other_once_and_partners_agree() {
+        for world in (1..=9).chain([64]).map(World) {
+            let mut met = HashSet::new();
+            for round in 0..rounds(world) {
+                for rank in world.ranks() {
+                    let Some(peer) = partner(world, round, rank) else {
+                        continue;
+                    };
+                    assert_ne!(peer, rank);
+                    assert_eq!(
+                        partner(world, round, peer),
+                        Some(rank),
+                        "world {world} round {round}"
+                    );
+                    assert!(
+                        met.insert((rank, peer)),
+                        "world {world}: {rank} meets {peer} twice"
+                    );
+                }
+            }
+            assert_eq!(met.len(), world.size() * (world.size() - 1), "world {world}");
+        }
+    }
+}
