@@ -42,7 +42,7 @@ codes! {
         MixedModes, "mixed-modes", "`TF_TP_ROCE_HCA` and `NCCL_IB_HCA` are both set and name different devices. Unset one, or make them name the same devices.";
         UnknownDevice, "unknown-device", "A variable names a device that this host does not have, or an entry of `NCCL_IB_HCA` matches no port.";
         AddressMismatch, "address-mismatch", "The inventory gives a rank an address that its host does not have. Both values are named; correct the one that is wrong.";
-        Disagree, "disagree", "The variables of two ranks leave no partner for a port that one of them names. Name both ends of the same rails, or unset the variable on one end.";
+        Disagree, "disagree", "The fabric has rails and the variables are at fault: a port that one of them names is left over, since it reaches no peer or another rank's variable leaves out its partner. Name both ends of the same rails, or unset the variable.";
         NoPort, "no-port", "A host has no RDMA port at all.";
         PortDown, "port-down", "A named port, or every port of a host, is not ACTIVE or has no carrier. Check cable and link.";
         NoGid, "no-gid", "A port has no RoCE v2 GID of a usable address, or not the one that was pinned. Give its netdev an address.";

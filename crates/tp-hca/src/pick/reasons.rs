@@ -335,7 +335,7 @@ pub(crate) fn left_over(world: &World<'_>, index: usize, port: usize, peer: Opti
         "{variable} on rank {at} names {name}, which reaches no peer: {}; {fix}",
         idle(world, index, port)
     );
-    PickError::new(ErrorCode::NoSharedRail, at, text)
+    PickError::new(ErrorCode::Disagree, at, text)
 }
 
 /// An address that the inventory gives a rank and its host does not have.

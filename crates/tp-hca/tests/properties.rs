@@ -1,0 +1,427 @@
+//! What must hold for every fabric, not only for those that somebody met.
+#![expect(clippy::unwrap_used, reason = "a property that cannot be stated has failed")]
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use tp_hca::document::{By, RailPick};
+use tp_hca::facts::{Address, Gid, GidType, IfAddr, LinkLayer, Port, PortState, RankFacts, Route};
+use tp_hca::grammar::{nccl, roce};
+use tp_hca::{Document, GidIndex, Options, PickDocument, PortNum, pick};
+
+#[derive(Clone, Debug)]
+struct PortSeed {
+    state: u8,
+    layer: u8,
+    carrier: Option<bool>,
+    subnet: u8,
+    prefix_len: u8,
+    gid: u8,
+    gid_index: u32,
+    known_prefix: bool,
+}
+
+fn port_seed() -> impl Strategy<Value = PortSeed> {
+    (
+        0u8..8,
+        0u8..8,
+        prop_oneof![4 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)],
+        0u8..5,
+        prop_oneof![Just(24u8), Just(26), Just(30), Just(32)],
+        0u8..8,
+        0u32..12,
+        prop::bool::weighted(0.9),
+    )
+        .prop_map(
+            |(state, layer, carrier, subnet, prefix_len, gid, gid_index, known_prefix)| PortSeed {
+                state,
+                layer,
+                carrier,
+                subnet,
+                prefix_len,
+                gid,
+                gid_index,
+                known_prefix,
+            },
+        )
+}
+
+fn address(rank: u32, index: usize, seed: &PortSeed) -> IpAddr {
+    // Within one /30 for the lowest hosts, so that every prefix length can be shared or not.
+    let last = 1 + rank as u8 + 4 * index as u8;
+    match seed.gid {
+        6 => IpAddr::from([169, 254, seed.subnet, last]),
+        7 => format!("2001:db8:{}::{last:x}", seed.subnet).parse().unwrap(),
+        _ => IpAddr::from([198, 51, 100 + seed.subnet, last]),
+    }
+}
+
+fn gid_of(ip: IpAddr) -> std::net::Ipv6Addr {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+fn rank_facts(rank: u32, seeds: &[PortSeed], routes: &[(u8, u8, u8)]) -> RankFacts {
+    let mut facts = RankFacts {
+        rank,
+        host: Some(format!("host{rank}")),
+        ..RankFacts::default()
+    };
+    for (index, seed) in seeds.iter().enumerate() {
+        let ip = address(rank, index, seed);
+        let netdev = format!("eth{index}");
+        facts.ports.push(Port {
+            device: format!("mlx5_{index}"),
+            port: PortNum(1),
+            state: Some(if seed.state == 0 {
+                PortState::Down
+            } else {
+                PortState::Active
+            }),
+            link_layer: Some(if seed.layer == 0 {
+                LinkLayer::InfiniBand
+            } else {
+                LinkLayer::Ethernet
+            }),
+            netdev: Some(netdev.clone()),
+            carrier: seed.carrier,
+            gids: Some(vec![Gid {
+                index: Some(GidIndex(seed.gid_index)),
+                gid: Some(gid_of(ip)),
+                kind: Some(if seed.gid == 0 { GidType::V1 } else { GidType::V2 }),
+                netdev: Some(netdev.clone()),
+            }]),
+            ..Port::default()
+        });
+        let prefix_len = if ip.is_ipv4() { seed.prefix_len } else { 64 };
+        let address = IfAddr {
+            ip,
+            prefix_len: seed.known_prefix.then_some(prefix_len),
+        };
+        facts.addresses.push(Address {
+            netdev: Some(netdev),
+            address: Some(address),
+        });
+    }
+    for &(subnet, last, out) in routes {
+        facts.routes.push(Route {
+            destination: Some(IfAddr {
+                ip: IpAddr::from([198, 51, 100 + subnet, last]),
+                prefix_len: Some(32),
+            }),
+            netdev: Some(format!("eth{out}")),
+            ..Route::default()
+        });
+    }
+    facts
+}
+
+prop_compose! {
+    fn world()(ranks in prop::collection::vec(
+        (prop::collection::vec(port_seed(), 0..6), prop::collection::vec((0u8..5, 1u8..12, 0u8..6), 0..6)), 2..5)
+    ) -> Document {
+        let ranks = ranks.iter().enumerate().map(|(rank, (seeds, routes))| rank_facts(rank as u32, seeds, routes));
+        Document::of_ranks(ranks.collect()).unwrap()
+    }
+}
+
+/// Variables as people write them, some of them wrong.
+fn variable() -> impl Strategy<Value = Option<String>> {
+    let name = prop_oneof![3 => (0u8..6).prop_map(|n| format!("mlx5_{n}")), 1 => Just("mlx5".to_owned())];
+    let entry = (name, prop_oneof![4 => Just(""), 1 => Just(":1"), 1 => Just(":3")]).prop_map(|(n, s)| n + s);
+    let list = prop::collection::vec(entry, 1..4).prop_map(|list| list.join(","));
+    let text = (
+        prop_oneof![3 => Just(""), 2 => Just("="), 1 => Just("^"), 1 => Just("^=")],
+        list,
+    )
+        .prop_map(|(h, l)| h.to_owned() + &l);
+    prop::option::weighted(0.4, text)
+}
+
+fn with_variables(mut document: Document, variables: &[(Option<String>, Option<String>)]) -> Document {
+    for (facts, (roce, nccl)) in document.ranks.iter_mut().zip(variables) {
+        facts.set_env("TF_TP_ROCE_HCA", roce.as_deref());
+        facts.set_env("NCCL_IB_HCA", nccl.as_deref());
+    }
+    document
+}
+
+fn port<'d>(document: &'d Document, rank: u32, device: &str) -> (&'d RankFacts, &'d Port) {
+    let facts = document.ranks.iter().find(|facts| facts.rank == rank).unwrap();
+    (
+        facts,
+        facts.ports.iter().find(|port| port.device == device).unwrap(),
+    )
+}
+
+/// Rail k of a rank to a peer is rail k of the peer to the rank.
+fn check_mirrored(got: &PickDocument) {
+    let between = |rank: u32, peer: u32| -> Vec<&RailPick> {
+        got.rank(rank)
+            .unwrap()
+            .rails
+            .iter()
+            .filter(|rail| rail.peer == peer)
+            .collect()
+    };
+    for a in &got.ranks {
+        for b in got.ranks.iter().filter(|b| b.rank != a.rank) {
+            let (mine, theirs) = (between(a.rank, b.rank), between(b.rank, a.rank));
+            assert_eq!(mine.len(), theirs.len());
+            for (mine, theirs) in mine.iter().zip(&theirs) {
+                assert_eq!(
+                    (&mine.device, &mine.peer_device),
+                    (&theirs.peer_device, &theirs.device)
+                );
+                assert_eq!(mine.by, theirs.by);
+            }
+        }
+    }
+}
+
+/// Written anew from the rules, not by the code under test.
+fn check_reachable(document: &Document, got: &PickDocument) {
+    for rank in &got.ranks {
+        for rail in &rank.rails {
+            let (facts, own) = port(document, rank.rank, &rail.device);
+            let (peer_facts, peer) = port(document, rail.peer, &rail.peer_device);
+            for port in [own, peer] {
+                assert_eq!(port.state, Some(PortState::Active));
+                assert_eq!(port.link_layer, Some(LinkLayer::Ethernet));
+                assert_ne!(port.carrier, Some(false));
+            }
+            let gid = |port: &Port| port.gids.as_ref().unwrap()[0].clone();
+            let (a, b) = (gid(own), gid(peer));
+            assert_eq!((a.kind, a.index), (Some(GidType::V2), Some(rail.gid_index)));
+            let (ip, peer_ip) = (
+                IpAddr::from(a.gid.unwrap()).to_canonical(),
+                IpAddr::from(b.gid.unwrap()).to_canonical(),
+            );
+            assert_eq!(ip.to_string(), rail.address);
+            assert_ne!(ip, peer_ip);
+            assert_eq!(got_pinned(document, rank.rank) || !is_link_local(ip), true);
+            match rail.by {
+                By::Subnet => assert!(
+                    inside(facts, ip, peer_ip) && inside(peer_facts, peer_ip, ip),
+                    "{ip} {peer_ip}"
+                ),
+                By::Route => assert!(leads(facts, own, peer_ip) && leads(peer_facts, peer, ip)),
+                By::Explicit => assert!(!document.ranks[0].env.is_empty() || document.ranks.len() > 1),
+            }
+        }
+    }
+}
+
+fn got_pinned(document: &Document, rank: u32) -> bool {
+    document
+        .ranks
+        .iter()
+        .any(|facts| facts.rank == rank && facts.env.get("TF_TP_ROCE_HCA").is_some_and(|v| v.contains(':')))
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(v4) if v4.is_link_local())
+}
+
+fn inside(facts: &RankFacts, own: IpAddr, other: IpAddr) -> bool {
+    let address = facts
+        .addresses
+        .iter()
+        .filter_map(|entry| entry.address)
+        .find(|address| address.ip == own)
+        .unwrap();
+    let net: ipnet::IpNet = format!("{own}/{}", address.prefix_len.unwrap()).parse().unwrap();
+    net.contains(&other)
+}
+
+fn leads(facts: &RankFacts, port: &Port, to: IpAddr) -> bool {
+    facts
+        .routes
+        .iter()
+        .any(|route| route.destination.unwrap().ip == to && route.netdev == port.netdev)
+}
+
+/// NCCL, reading the text by its own rules, takes the picked ports and no other.
+fn check_nccl(document: &Document, got: &PickDocument) {
+    for rank in got.ranks.iter().filter(|rank| !rank.rails.is_empty()) {
+        let list = nccl::parse(&rank.nccl_env["NCCL_IB_HCA"]);
+        let facts = document
+            .ranks
+            .iter()
+            .find(|facts| facts.rank == rank.rank)
+            .unwrap();
+        let taken: BTreeSet<&str> = facts
+            .ports
+            .iter()
+            .filter(|port| port.state == Some(PortState::Active) && list.selects(&port.device, port.port))
+            .map(|port| port.device.as_str())
+            .collect();
+        let chosen: BTreeSet<&str> = rank.rails.iter().map(|rail| rail.device.as_str()).collect();
+        assert_eq!(taken, chosen);
+        let marked: BTreeSet<&str> = rank
+            .ports
+            .iter()
+            .filter(|port| port.chosen)
+            .map(|port| port.device.as_str())
+            .collect();
+        assert_eq!(marked, chosen);
+    }
+}
+
+/// Devices renamed, and ports, addresses and routes in another order.
+fn disguised(document: &Document, salt: u64) -> (Document, BTreeMap<(u32, String), String>) {
+    let mut names = BTreeMap::new();
+    let mut other = document.clone();
+    for facts in &mut other.ranks {
+        for (index, port) in facts.ports.iter_mut().enumerate() {
+            let scrambled = (index as u64 + 1)
+                .wrapping_mul(salt | 1)
+                .wrapping_add(u64::from(facts.rank))
+                % 9973;
+            let new = format!("dev{scrambled}_{index}");
+            names.insert(
+                (facts.rank, new.clone()),
+                std::mem::replace(&mut port.device, new),
+            );
+        }
+        let turn = |len: usize| if len == 0 { 0 } else { salt as usize % len };
+        let (a, b, c) = (
+            turn(facts.ports.len()),
+            turn(facts.addresses.len()),
+            turn(facts.routes.len()),
+        );
+        facts.ports.rotate_left(a);
+        facts.addresses.rotate_left(b);
+        facts.routes.rotate_left(c);
+        facts.ports.reverse();
+    }
+    other.ranks.reverse();
+    (other, names)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rails_are_mirrored_reachable_and_what_nccl_takes(document in world()) {
+        let got = pick(&document, &Options::default());
+        check_mirrored(&got);
+        check_reachable(&document, &got);
+        check_nccl(&document, &got);
+    }
+
+    #[test]
+    fn variables_never_make_a_wrong_rail(
+        document in world(),
+        variables in prop::collection::vec((variable(), variable()), 4)
+    ) {
+        let document = with_variables(document, &variables);
+        let got = pick(&document, &Options::default());
+        check_mirrored(&got);
+        check_reachable(&document, &got);
+        if got.ok {
+            check_nccl(&document, &got);
+        }
+    }
+
+    #[test]
+    fn names_and_order_do_not_matter(document in world(), salt in any::<u64>()) {
+        let (other, names) = disguised(&document, salt);
+        let (plain, got) = (pick(&document, &Options::default()), pick(&other, &Options::default()));
+        prop_assert_eq!(plain.error.as_ref().map(|e| (e.code, e.rank)), got.error.as_ref().map(|e| (e.code, e.rank)));
+        for (a, b) in plain.ranks.iter().zip(&got.ranks) {
+            let undone: Vec<RailPick> = b.rails.iter().map(|rail| RailPick {
+                device: names[&(b.rank, rail.device.clone())].clone(),
+                peer_device: names[&(rail.peer, rail.peer_device.clone())].clone(),
+                ..rail.clone()
+            }).collect();
+            prop_assert_eq!(&a.rails, &undone);
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "[\\^=,:a-c0-3_ \\-é]{0,40}") {
+        let list = nccl::parse(&text);
+        prop_assert!(list.entries.len() <= 32);
+        if let Ok(checked) = nccl::check(&text) {
+            prop_assert_eq!(checked, list);
+        }
+        if let Ok(entries) = roce::parse(&text) {
+            let again: Vec<String> = entries.iter().map(|entry| match entry.gid_index {
+                Some(index) => format!("{}:{index}", entry.device),
+                None => entry.device.clone(),
+            }).collect();
+            prop_assert_eq!(roce::parse(&again.join(",")).unwrap().len(), entries.len());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_facts_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,200}") {
+        let _ = RankFacts::from_bytes(&bytes);
+        let _ = Document::from_toml(&text);
+    }
+}
+
+/// 10,000 ports on 64 ranks, every rank sharing its subnets with all others.
+fn large() -> Document {
+    let ranks = (0u32..64).map(|rank| {
+        let mut facts = RankFacts {
+            rank,
+            host: Some(format!("h{rank}")),
+            ..RankFacts::default()
+        };
+        for index in 0u32..157 {
+            let ip = IpAddr::from([10, 1, index as u8, rank as u8 + 1]);
+            let netdev = format!("eth{index}");
+            facts.ports.push(Port {
+                device: format!("mlx5_{index}"),
+                state: Some(PortState::Active),
+                link_layer: Some(LinkLayer::Ethernet),
+                netdev: Some(netdev.clone()),
+                carrier: Some(true),
+                active_mtu: Some(4096),
+                speed_gbps: Some(200.0),
+                gids: Some(vec![Gid {
+                    index: Some(GidIndex(3)),
+                    gid: Some(gid_of(ip)),
+                    kind: Some(GidType::V2),
+                    netdev: Some(netdev.clone()),
+                }]),
+                ..Port::default()
+            });
+            let address = IfAddr {
+                ip,
+                prefix_len: Some(24),
+            };
+            facts.addresses.push(Address {
+                netdev: Some(netdev),
+                address: Some(address),
+            });
+        }
+        facts
+    });
+    Document::of_ranks(ranks.collect()).unwrap()
+}
+
+#[test]
+fn ten_thousand_ports_are_quick() {
+    let text = large().to_toml().unwrap();
+    let start = std::time::Instant::now();
+    let document = Document::from_toml(&text).unwrap();
+    let parsed = start.elapsed();
+    let got = pick(&document, &Options::default());
+    let picked = start.elapsed();
+    assert!(got.ok, "{:?}", got.error);
+    let json = serde_json::to_string(&got).unwrap();
+    let total = start.elapsed();
+    println!(
+        "parse {parsed:?}, pick {:?}, json of {} bytes {:?}",
+        picked - parsed,
+        json.len(),
+        total - picked
+    );
+    check_mirrored(&got);
+    assert!(total.as_secs() < 30, "{total:?} for 10,048 ports");
+}
