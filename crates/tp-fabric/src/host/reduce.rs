@@ -193,12 +193,14 @@ impl Turn<'_> {
     ) -> Result<Ranks, Failure> {
         let wanted = self.peers().iter().filter(|peer| into(*peer).is_some());
         let wanted = wanted.fold(Ranks::none(), Ranks::with);
+        let mut pending = wanted;
         for source in wanted.iter() {
             let Some((at, len)) = into(source) else { continue };
-            let from = self.take(source, part, len, wanted)?;
+            let from = self.take(source, part, len, pending)?;
             // SAFETY: `take` gave `len` readable bytes of a receive slot, apart from the caller's `len` writable ones.
             unsafe { std::ptr::copy_nonoverlapping(from, at, len) };
             self.consume(source);
+            pending = pending.without(source);
         }
         Ok(wanted)
     }

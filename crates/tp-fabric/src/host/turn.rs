@@ -48,6 +48,10 @@ impl Ranks {
         Self(self.0 | 1 << rank.0)
     }
 
+    pub(super) fn without(self, rank: Rank) -> Self {
+        Self(self.0 & !(1 << rank.0))
+    }
+
     pub(super) fn peers(world: World, me: Rank) -> Self {
         world.peers(me).fold(Self(0), Self::with)
     }
