@@ -31,10 +31,10 @@ pub(crate) fn derive(
         if let Some(netdev) = socket_netdev(world, index) {
             derived.insert("NCCL_SOCKET_IFNAME", format!("={netdev}"));
         }
-        let per_peer = ports_differ_by_peer(world);
-        if per_peer || crosses(world) {
-            subnet_aware(world, options, &mut derived, warnings);
-        } else if apart(world) {
+        let shape = &world.shape;
+        if shape.ports_differ_by_peer || shape.crosses {
+            subnet_aware(shape, options, &mut derived, warnings);
+        } else if shape.apart {
             derived.insert("NCCL_CROSS_NIC", "0".to_owned());
         }
         family(world, index, &mut derived, warnings);
@@ -78,6 +78,27 @@ fn merge(
         });
     }
     result
+}
+
+/// What the rails of all ranks together look like to NCCL.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    ports_differ_by_peer: bool,
+    crosses: bool,
+    apart: bool,
+    /// See [`common_len`].
+    prefix_len: Option<u8>,
+}
+
+impl Shape {
+    pub fn of(world: &World<'_>) -> Self {
+        Self {
+            ports_differ_by_peer: ports_differ_by_peer(world),
+            crosses: crosses(world),
+            apart: apart(world),
+            prefix_len: common_len(world),
+        }
+    }
 }
 
 /// Whether some rank uses different ports for different peers.
@@ -127,7 +148,7 @@ fn apart(world: &World<'_>) -> bool {
 }
 
 fn subnet_aware(
-    world: &World<'_>,
+    shape: &Shape,
     options: &Options,
     derived: &mut BTreeMap<&'static str, String>,
     warnings: &mut Vec<Warning>,
@@ -147,7 +168,7 @@ fn subnet_aware(
         return;
     }
     derived.insert("NCCL_IB_SUBNET_AWARE_ROUTING", "1".to_owned());
-    match common_len(world) {
+    match shape.prefix_len {
         Some(len) => drop(derived.insert("NCCL_IB_SUBNET_PREFIX_LEN", len.to_string())),
         None => {
             let text = format!(
@@ -257,7 +278,7 @@ fn socket_netdev<'a>(world: &World<'a>, index: usize) -> Option<&'a str> {
         .as_ref()
         .filter(|set| set.len() == 1)
         .and_then(BTreeSet::first)
-        && !ports_differ_by_peer(world)
+        && !world.shape.ports_differ_by_peer
     {
         return host.endpoints[endpoint].netdev.as_deref();
     }

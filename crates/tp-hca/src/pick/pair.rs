@@ -28,6 +28,8 @@ pub(crate) struct Side<'a> {
     pub host: &'a Host<'a>,
     /// Endpoints by subnet, each list in the order both ends know.
     by_subnet: BTreeMap<ipnet::IpNet, Vec<usize>>,
+    /// The prefix lengths of those subnets.
+    lens: BTreeSet<u8>,
     /// All of them, in that order.
     pub all: Vec<usize>,
     /// Named ports in the user's order, where a variable names some.
@@ -64,9 +66,11 @@ impl<'a> Side<'a> {
                 by_subnet.entry(net).or_default().push(endpoint);
             }
         }
+        let lens = by_subnet.keys().map(ipnet::IpNet::prefix_len).collect();
         Self {
             host,
             by_subnet,
+            lens,
             all,
             named: selection.and_then(|selection| selection.named.as_deref()),
         }
@@ -199,8 +203,11 @@ impl Search<'_, '_> {
             }
         }
         // Ends that disagree about the length: each must hold the other's address to be in its own subnet.
+        if low.lens.len() == 1 && low.lens == high.lens {
+            return;
+        }
         for (net, mine) in &low.by_subnet {
-            for (other, theirs) in overlapping(&high.by_subnet, net) {
+            for (other, theirs) in overlapping(high, net) {
                 let inside = |endpoint: &Endpoint, net: &ipnet::IpNet| net.contains(&endpoint.ip);
                 let mine: Vec<usize> = mine
                     .iter()
@@ -220,6 +227,9 @@ impl Search<'_, '_> {
     /// Pairs the ports of one subnet. What routes say more specifically than the subnet comes first; where one end has
     /// more ports than the other, its routes decide which; the rest pair by position in address order.
     fn pair_group(&mut self, mine: &[usize], theirs: &[usize], prefix_len: u8) {
+        if let ([low], [high]) = (mine, theirs) {
+            return self.take_if_free(*low, *high);
+        }
         let (mut mine, mut theirs) = self.free(mine, theirs);
         one_per_port(self.low, &mut mine);
         one_per_port(self.high, &mut theirs);
@@ -374,13 +384,13 @@ fn one_per_port(side: &Side<'_>, endpoints: &mut Vec<usize>) {
     endpoints.retain(|&endpoint| seen.insert(side.at(endpoint).port));
 }
 
-/// Subnets that overlap `net` and are not it.
+/// Subnets of a side that overlap `net` and are not it.
 fn overlapping<'n>(
-    nets: &'n BTreeMap<ipnet::IpNet, Vec<usize>>,
+    side: &'n Side<'_>,
     net: &ipnet::IpNet,
 ) -> impl Iterator<Item = (&'n ipnet::IpNet, &'n Vec<usize>)> {
-    let net = *net;
-    let wider = (1..net.prefix_len()).filter_map(move |len| {
+    let (net, nets) = (*net, &side.by_subnet);
+    let wider = side.lens.range(..net.prefix_len()).filter_map(move |&len| {
         let wide = ipnet::IpNet::new(net.addr(), len).ok()?.trunc();
         nets.get_key_value(&wide)
     });

@@ -67,17 +67,20 @@ fn rails(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, Stri
             let (mine, theirs) = ends(pair, rail, index);
             let (mine, theirs) = (own.endpoints[mine].port, other.endpoints[theirs].port);
             let (port, peer) = (&own.facts.ports[mine], &other.facts.ports[theirs]);
-            let between = format!(
-                "{} and rank {}'s {}",
-                own.name(mine),
-                other.rank(),
-                other.name(theirs)
-            );
+            let between = || {
+                format!(
+                    "{} and rank {}'s {}",
+                    own.name(mine),
+                    other.rank(),
+                    other.name(theirs)
+                )
+            };
             if let (Some(a), Some(b)) = (port.active_mtu, peer.active_mtu)
                 && a != b
             {
                 let text = format!(
-                    "{between} have active MTU {a} and {b}: the rail uses {}",
+                    "{} have active MTU {a} and {b}: the rail uses {}",
+                    between(),
                     a.min(b)
                 );
                 add(WarningCode::MtuMismatch, text);
@@ -85,7 +88,10 @@ fn rails(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, Stri
             if let (Some(a), Some(b)) = (port.speed_gbps, peer.speed_gbps)
                 && a != b
             {
-                let text = format!("{between} run at {a} and {b} Gbit/s: the slower one sets the pace");
+                let text = format!(
+                    "{} run at {a} and {b} Gbit/s: the slower one sets the pace",
+                    between()
+                );
                 add(WarningCode::SpeedMismatch, text);
             }
             if let Some(speed) = port.speed_gbps {
@@ -94,7 +100,10 @@ fn rails(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, Stri
                     .or_insert_with(|| (speed, own.name(mine)));
             }
             if rail.by == By::Explicit {
-                let text = format!("nothing is known of the way between {between} but that both are named");
+                let text = format!(
+                    "nothing is known of the way between {} but that both are named",
+                    between()
+                );
                 add(WarningCode::UnknownFact, text);
             }
             total += 1;

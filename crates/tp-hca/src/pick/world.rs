@@ -4,6 +4,7 @@ use crate::code::ErrorCode;
 use crate::document::{Mode, PickError, RailPick};
 use crate::grammar::MAX_ENTRIES;
 use crate::pick::host::Host;
+use crate::pick::nccl_env::Shape;
 use crate::pick::pair::{Family, Rail, Side, rails};
 use crate::pick::reasons;
 use crate::pick::select::Selection;
@@ -30,41 +31,35 @@ pub(crate) struct World<'a> {
     pub pairs: Vec<Pair>,
     /// The families in use: one, unless pairs differ.
     pub families: Vec<Family>,
+    /// The pairs that each rank is in.
+    by_rank: Vec<Vec<usize>>,
+    /// What the rails of all look like to NCCL.
+    pub shape: Shape,
 }
 
 impl<'a> World<'a> {
-    /// IPv4 for all, else IPv6 for all, else for each pair what it has: NCCL takes one family for all ports of a rank.
+    /// Solves all pairs.
     pub fn solve(
         hosts: &'a [Host<'a>],
         selections: &'a [Selection],
         probes: &'a BTreeMap<ProbeKey, Probe>,
     ) -> Self {
-        let v4 = pass(hosts, selections, probes, Family::V4);
+        let (pairs, families) = solve_families(hosts, selections, probes);
+        let mut by_rank = vec![Vec::new(); hosts.len()];
+        for (position, pair) in pairs.iter().enumerate() {
+            by_rank[pair.low].push(position);
+            by_rank[pair.high].push(position);
+        }
         let mut world = Self {
             hosts,
             selections,
             probes,
-            pairs: v4,
-            families: vec![Family::V4],
+            pairs,
+            families,
+            by_rank,
+            shape: Shape::default(),
         };
-        if world.pairs.iter().all(|pair| !pair.rails.is_empty()) {
-            return world;
-        }
-        let v6 = pass(hosts, selections, probes, Family::V6);
-        if v6.iter().all(|pair| !pair.rails.is_empty()) {
-            world.pairs = v6;
-            world.families = vec![Family::V6];
-            return world;
-        }
-        for (four, six) in world.pairs.iter_mut().zip(v6) {
-            let unrestricted_six = six.unrestricted.as_ref().is_some_and(|rails| !rails.is_empty());
-            if four.rails.is_empty() && (!six.rails.is_empty() || unrestricted_six) {
-                *four = six;
-                if !world.families.contains(&Family::V6) {
-                    world.families.push(Family::V6);
-                }
-            }
-        }
+        world.shape = Shape::of(&world);
         world
     }
 
@@ -99,13 +94,11 @@ impl<'a> World<'a> {
 
     /// The pairs that a rank is in, with its own host and the other's.
     pub fn pairs_of(&self, index: usize) -> impl Iterator<Item = (&Pair, &'a Host<'a>, &'a Host<'a>)> {
-        self.pairs
-            .iter()
-            .filter(move |pair| pair.low == index || pair.high == index)
-            .map(move |pair| {
-                let other = if pair.low == index { pair.high } else { pair.low };
-                (pair, &self.hosts[index], &self.hosts[other])
-            })
+        self.by_rank[index].iter().map(move |&position| {
+            let pair = &self.pairs[position];
+            let other = if pair.low == index { pair.high } else { pair.low };
+            (pair, &self.hosts[index], &self.hosts[other])
+        })
     }
 
     /// The ports that any rail of a rank uses, in rail order.
@@ -205,6 +198,33 @@ pub(crate) fn ends(pair: &Pair, rail: &Rail, index: usize) -> (usize, usize) {
 /// Whether two ranks are on one host, as far as their names say.
 pub(crate) fn same_host(a: &Host<'_>, b: &Host<'_>) -> bool {
     a.facts.host.is_some() && a.facts.host == b.facts.host
+}
+
+/// IPv4 for all, else IPv6 for all, else for each pair what it has: NCCL takes one family for all ports of a rank.
+fn solve_families<'a>(
+    hosts: &'a [Host<'a>],
+    selections: &'a [Selection],
+    probes: &BTreeMap<ProbeKey, Probe>,
+) -> (Vec<Pair>, Vec<Family>) {
+    let mut pairs = pass(hosts, selections, probes, Family::V4);
+    if pairs.iter().all(|pair| !pair.rails.is_empty()) {
+        return (pairs, vec![Family::V4]);
+    }
+    let v6 = pass(hosts, selections, probes, Family::V6);
+    if v6.iter().all(|pair| !pair.rails.is_empty()) {
+        return (v6, vec![Family::V6]);
+    }
+    let mut families = vec![Family::V4];
+    for (four, six) in pairs.iter_mut().zip(v6) {
+        let open = |pair: &Pair| pair.unrestricted.as_ref().is_some_and(|rails| !rails.is_empty());
+        if four.rails.is_empty() && (!six.rails.is_empty() || open(&six) && !open(four)) {
+            *four = six;
+            if !families.contains(&Family::V6) {
+                families.push(Family::V6);
+            }
+        }
+    }
+    (pairs, families)
 }
 
 /// All pairs on different hosts, in one family.
