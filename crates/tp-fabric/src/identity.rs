@@ -74,10 +74,19 @@ fn read_entry(path: &Path) -> Option<String> {
     good.then_some(text)
 }
 
+/// More entries than anybody has binaries in use; what lies there then is mostly of builds long gone.
+const ENTRIES_MAX: usize = 256;
+
 /// Written beside and renamed, so that no reader sees half an entry.
 fn write_entry(path: &Path, hash: &str) -> io::Result<()> {
     let directory = path.parent().ok_or_else(|| io::Error::other("no directory"))?;
     fs::create_dir_all(directory)?;
+    let entries: Vec<_> = fs::read_dir(directory)?.filter_map(Result::ok).collect();
+    if entries.len() >= ENTRIES_MAX {
+        for entry in entries {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let written = fs::OpenOptions::new()

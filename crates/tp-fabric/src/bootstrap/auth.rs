@@ -11,6 +11,7 @@ pub(super) const NONCE: usize = 32;
 /// A number used once.
 pub(super) type Nonce = [u8; NONCE];
 
+// protocol 2.8
 /// A new nonce from the system's random source.
 pub(super) fn nonce() -> Result<Nonce, BootError> {
     let mut nonce = [0; NONCE];

@@ -115,6 +115,12 @@ pub enum BootError {
         /// What was seen.
         reason: String,
     },
+    /// This rank came when the boot had failed already.
+    #[error("the boot had failed before this rank came: {reason}")]
+    Over {
+        /// Rank 0's own words.
+        reason: String,
+    },
     /// Ranks differ in what must be equal.
     #[error(transparent)]
     Disagree(#[from] Disagreement),
@@ -147,7 +153,7 @@ impl BootError {
             Self::World { .. } | Self::Rank { .. } | Self::NoSecret { .. } | Self::Resolve { .. } => 2,
             Self::Refused { .. } | Self::NotRankZero { .. } | Self::Disagree(_) => 2,
             Self::PortInUse { .. } | Self::Listen { .. } | Self::System { .. } => 3,
-            Self::Unreachable { .. } | Self::Missing { .. } | Self::Lost { .. } => 70,
+            Self::Unreachable { .. } | Self::Missing { .. } | Self::Lost { .. } | Self::Over { .. } => 70,
             Self::Meeting(MeetingError::Refused { .. }) => 3,
             Self::Meeting(_) => 70,
         }

@@ -34,6 +34,7 @@ enum Attempt {
 /// Meets rank 0.
 pub(super) fn meet(config: &BootConfig, deadline: Instant) -> Result<Met, BootError> {
     let instance = hex::encode(auth::nonce()?.get(..16).unwrap_or_default());
+    // protocol 1.1
     let (control, host) = connect(config, Role::Control, &instance, deadline)?;
     let (plan, _) = connect(config, Role::Plan, &instance, deadline)?;
     let address = control
@@ -234,6 +235,7 @@ fn shake_hands(
             Connecting::More => {}
             Connecting::Send(bytes) => send(socket, &bytes, until)?,
             Connecting::Welcome { host } => return Ok(host),
+            Connecting::Over { why } => return Err(Attempt::Final(BootError::Over { reason: why })),
             Connecting::Refused { why, proved } => return Err(refused(address, &host, why, proved)),
         }
     }

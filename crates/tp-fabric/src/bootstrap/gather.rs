@@ -21,6 +21,7 @@ pub(super) fn exchange(
     answer: impl FnOnce(&[Vec<u8>]) -> Result<Vec<u8>, MeetingError>,
 ) -> Result<Vec<u8>, MeetingError> {
     let op = cut(op, OP_MAX);
+    // protocol 3.3
     let number = boot.number;
     boot.number += 1;
     if mine.len() > GIVE_MAX {

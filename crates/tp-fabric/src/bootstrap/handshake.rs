@@ -161,6 +161,7 @@ impl Acceptor {
             };
         };
         self.buffer.clear();
+        // protocol 2.1
         let ours = preface(self.secret.as_ref(), &self.own);
         // protocol 2.3
         if preface_read.version != PROTOCOL {
@@ -214,7 +215,7 @@ impl Acceptor {
                 match Hello::parse(text) {
                     Ok(hello) => Accepting::Hello(hello),
                     Err(why) => Accepting::Reject {
-                        reply: self.verdict(Err(&why)),
+                        reply: self.verdict(&Verdict::Refused(&why)),
                         why,
                         known: true,
                     },
@@ -232,12 +233,13 @@ impl Acceptor {
         }
     }
 
-    /// The last word of rank 0: the name of its host for a rank that is welcome, the reason for one that is not.
+    /// The last word of rank 0.
     // protocol 2.5
-    pub fn verdict(&self, verdict: Result<&str, &str>) -> Vec<u8> {
+    pub fn verdict(&self, verdict: &Verdict<'_>) -> Vec<u8> {
         let text = match verdict {
-            Ok(host) => format!("verdict=welcome\nhost={}\n", line(host, 256)),
-            Err(why) => refusal(why),
+            Verdict::Welcome { host } => format!("verdict=welcome\nhost={}\n", line(host, 256)),
+            Verdict::Refused(why) => refusal(why),
+            Verdict::Over(why) => format!("verdict=over\nreason={}\n", line(why, 1024)),
         };
         let theirs = self.theirs.unwrap_or([0; NONCE]);
         let proof = prove(
@@ -249,6 +251,16 @@ impl Acceptor {
         );
         proved(&proof, &text)
     }
+}
+
+/// What rank 0 thinks of a follower.
+pub(super) enum Verdict<'a> {
+    /// It is in; rank 0's host is named.
+    Welcome { host: &'a str },
+    /// It does not belong here, for this reason.
+    Refused(&'a str),
+    /// It comes too late: the boot has failed, for this reason.
+    Over(&'a str),
 }
 
 fn refusal(why: &str) -> String {
@@ -275,6 +287,8 @@ pub(super) enum Connecting {
     Send(Vec<u8>),
     /// In; rank 0's host is named.
     Welcome { host: String },
+    /// Not in, since the boot has failed already.
+    Over { why: String },
     /// Not in. `proved`: rank 0 itself said so.
     Refused { why: String, proved: bool },
 }
@@ -381,6 +395,9 @@ impl Connector {
         match (field(&text, "verdict"), genuine) {
             (Some("welcome"), true) => Connecting::Welcome {
                 host: line(host, 256),
+            },
+            (Some("over"), true) => Connecting::Over {
+                why: line(field(&text, "reason").unwrap_or("no reason given"), 1024),
             },
             (Some("refused"), _) => {
                 let why = line(field(&text, "reason").unwrap_or("no reason given"), 1024);

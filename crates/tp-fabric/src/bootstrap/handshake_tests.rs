@@ -32,7 +32,9 @@ fn play(leader: &str, follower: &str, step: usize) -> (Accepting, Connecting) {
             accepted = acceptor.push(&bytes);
             match &accepted {
                 Accepting::Send(bytes) => to_follower.extend(bytes),
-                Accepting::Hello(_) => to_follower.extend(acceptor.verdict(Ok("alpha"))),
+                Accepting::Hello(_) => {
+                    to_follower.extend(acceptor.verdict(&Verdict::Welcome { host: "alpha" }))
+                }
                 Accepting::Reject { reply, .. } => to_follower.extend(reply),
                 Accepting::More => {}
             }

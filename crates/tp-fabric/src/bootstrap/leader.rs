@@ -1,9 +1,9 @@
 //! Rank 0 of the bootstrap: a loop around `poll` that serves every connection at its own pace.
 
 use super::auth;
-use super::handshake::{Accepting, Acceptor};
+use super::handshake::{Accepting, Acceptor, Verdict};
 use super::hello::{Hello, Role};
-use super::roster::Roster;
+use super::roster::{Denied, Roster};
 use super::{BootConfig, BootError, Met, Visitors, gather, listen};
 use crate::os;
 use crate::types::Rank;
@@ -21,6 +21,9 @@ const AT_ONCE: usize = 256;
 const ACCEPTED_PER_TURN: usize = 64;
 /// How often ranks that are in are looked at, so that one which dies while others are awaited is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long rank 0 stays to tell late ranks that the boot has failed; without the word they would wait for their own deadline.
+const LINGER: Duration = Duration::from_millis(300);
 
 /// A connection in its handshake.
 struct Visitor {
@@ -66,6 +69,9 @@ pub(super) fn meet(mut config: BootConfig, deadline: Instant) -> Result<Met, Boo
             // Those who are in and wait are told what they wait for in vain.
             let waiting: Vec<&TcpStream> = leader.plan.iter().flatten().collect();
             gather::announce_failure(&waiting, &error);
+            if matches!(error, BootError::Lost { .. }) {
+                leader.linger(&error);
+            }
             Err(error)
         }
     }
@@ -76,6 +82,7 @@ impl Leader {
         let mut look = Instant::now() + LOOK_EVERY;
         while !self.roster.is_full() {
             let now = Instant::now();
+            // protocol 1.8
             if now >= deadline {
                 let ranks = self.roster.missing();
                 let seconds = self.config.timeout.into();
@@ -100,7 +107,27 @@ impl Leader {
                 look = Instant::now() + LOOK_EVERY;
             }
         }
-        Ok(())
+        self.look_after_the_seated()
+    }
+
+    // protocol 1.10
+    fn linger(&mut self, error: &BootError) {
+        self.roster.close(&error.to_string());
+        let until = Instant::now() + LINGER;
+        while Instant::now() < until && !self.roster.all_told() {
+            let Ok((arrivals, ready)) = self.wait(until) else {
+                return;
+            };
+            for index in ready.into_iter().rev() {
+                self.serve(index);
+            }
+            for index in arrivals {
+                if self.accept(index).is_err() {
+                    return;
+                }
+            }
+            self.drop_late(Instant::now());
+        }
     }
 
     /// Waits for something to do; gives the listeners with arrivals and the visitors with bytes.
@@ -221,12 +248,18 @@ impl Leader {
             return;
         };
         match verdict {
-            Err(why) => {
-                let reply = visitor.machine.verdict(Err(&why));
+            Err(Denied::Refused(why)) => {
+                let reply = visitor.machine.verdict(&Verdict::Refused(&why));
+                self.dismiss(index, &why, true, &reply);
+            }
+            Err(Denied::Over(why)) => {
+                let reply = visitor.machine.verdict(&Verdict::Over(&why));
                 self.dismiss(index, &why, true, &reply);
             }
             Ok(()) => {
-                let reply = visitor.machine.verdict(Ok(&self.config.host));
+                let reply = visitor.machine.verdict(&Verdict::Welcome {
+                    host: &self.config.host,
+                });
                 // A failed write is an end of stream, which the look after the seated finds.
                 let _ = visitor.socket.write(&reply);
                 let visitor = self.visitors.swap_remove(index);
@@ -252,6 +285,7 @@ impl Leader {
         self.roster.turn_away(&visitor.from, why, known);
     }
 
+    // protocol 1.9
     /// A rank that is in says nothing until all are; whatever can be read from it is its end.
     fn look_after_the_seated(&self) -> Result<(), BootError> {
         let seats = self.control.iter().zip(self.config.world.ranks());

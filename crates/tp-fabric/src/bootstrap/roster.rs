@@ -12,8 +12,24 @@ pub(super) struct Roster {
     session: String,
     seats: Vec<Seat>,
     taken: usize,
+    over: Option<Over>,
     pub strangers: u64,
     pub refused: Vec<String>,
+}
+
+/// A boot that has failed, and who still has to hear of it.
+struct Over {
+    why: String,
+    untold: Vec<Rank>,
+}
+
+/// What a rank that has no seat is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// It does not belong here.
+    Refused(String),
+    /// The boot has failed already.
+    Over(String),
 }
 
 #[derive(Default)]
@@ -34,13 +50,36 @@ impl Roster {
             session,
             seats,
             taken: 0,
+            over: None,
             strangers: 0,
             refused: Vec::new(),
         }
     }
 
+    /// The boot has failed: nobody gets a seat any more, and those who come late are told why.
+    pub fn close(&mut self, why: &str) {
+        self.over = Some(Over {
+            why: why.to_owned(),
+            untold: self.missing(),
+        });
+    }
+
+    /// Whether everybody who was missing when the boot failed has been told.
+    pub fn all_told(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| over.untold.is_empty())
+    }
+
     /// Takes a seat for a connection whose secret is proved, or says why it cannot have one.
-    pub fn admit(&mut self, hello: &Hello) -> Result<(), String> {
+    pub fn admit(&mut self, hello: &Hello) -> Result<(), Denied> {
+        if let Some(over) = &mut self.over {
+            over.untold.retain(|rank| *rank != hello.rank);
+            return Err(Denied::Over(over.why.clone()));
+        }
+        self.seat(hello).map_err(Denied::Refused)
+    }
+
+    // protocol 2.7
+    fn seat(&mut self, hello: &Hello) -> Result<(), String> {
         let Hello {
             world,
             rank,
@@ -151,18 +190,18 @@ mod tests {
     #[test]
     fn two_processes_cannot_share_a_seat() {
         let mut roster = Roster::new(World(3), "s");
-        assert!(roster.admit(&hello(1, Role::Control, "a")).is_ok());
-        let twice = roster.admit(&hello(1, Role::Control, "b")).unwrap_err();
+        assert!(roster.seat(&hello(1, Role::Control, "a")).is_ok());
+        let twice = roster.seat(&hello(1, Role::Control, "b")).unwrap_err();
         assert_eq!(twice, "rank 1 is already here, from host-1 (process 7)");
-        assert!(roster.admit(&hello(1, Role::Plan, "b")).is_err());
+        assert!(roster.seat(&hello(1, Role::Plan, "b")).is_err());
         assert!(
-            roster.admit(&hello(2, Role::Plan, "c")).is_err(),
+            roster.seat(&hello(2, Role::Plan, "c")).is_err(),
             "a plan connection comes second"
         );
-        assert!(roster.admit(&hello(1, Role::Plan, "a")).is_ok());
+        assert!(roster.seat(&hello(1, Role::Plan, "a")).is_ok());
         assert_eq!(roster.missing(), [Rank(2)]);
-        assert!(roster.admit(&hello(2, Role::Control, "c")).is_ok());
-        assert!(roster.admit(&hello(2, Role::Plan, "c")).is_ok());
+        assert!(roster.seat(&hello(2, Role::Control, "c")).is_ok());
+        assert!(roster.seat(&hello(2, Role::Plan, "c")).is_ok());
         assert!(roster.is_full());
     }
 
@@ -171,23 +210,37 @@ mod tests {
         let mut roster = Roster::new(World(3), "s");
         let mut wrong_world = hello(1, Role::Control, "a");
         wrong_world.world = World(4);
-        let why = roster.admit(&wrong_world).unwrap_err();
+        let why = roster.seat(&wrong_world).unwrap_err();
         assert_eq!(why, "this group has a world of 3, rank 1 came with 4");
         let mut wrong_session = hello(1, Role::Control, "a");
         wrong_session.session = "t".into();
-        assert!(roster.admit(&wrong_session).unwrap_err().contains("session `t`"));
+        assert!(roster.seat(&wrong_session).unwrap_err().contains("session `t`"));
         assert!(
             roster
-                .admit(&hello(0, Role::Control, "a"))
+                .seat(&hello(0, Role::Control, "a"))
                 .unwrap_err()
                 .contains("number 0")
         );
         assert!(
             roster
-                .admit(&hello(3, Role::Control, "a"))
+                .seat(&hello(3, Role::Control, "a"))
                 .unwrap_err()
                 .contains("no rank 3")
         );
         assert!(!roster.is_full());
+    }
+
+    #[test]
+    fn after_a_failure_late_ranks_are_told_and_counted() {
+        let mut roster = Roster::new(World(3), "s");
+        assert!(roster.seat(&hello(1, Role::Control, "a")).is_ok());
+        assert!(!roster.all_told());
+        roster.close("lost rank 1");
+        for rank in [1, 2] {
+            assert!(!roster.all_told());
+            let denied = roster.admit(&hello(rank, Role::Control, "b")).unwrap_err();
+            assert_eq!(denied, Denied::Over("lost rank 1".into()));
+        }
+        assert!(roster.all_told());
     }
 }

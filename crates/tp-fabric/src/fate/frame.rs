@@ -69,6 +69,7 @@ impl Frame {
         out
     }
 
+    // protocol 4.2
     fn decode(kind: u32, body: &[u8]) -> Result<Self, String> {
         let text =
             |what: &str| std::str::from_utf8(body).map_err(|_| format!("sent a {what} that is not text"));

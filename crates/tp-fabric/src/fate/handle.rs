@@ -64,6 +64,7 @@ impl Shared {
         let _ = (&self.wake).write(&[1]);
     }
 
+    // protocol 4.8
     /// Leaves the process: report, hooks, exit.
     pub fn leave(&self, report: &FateReport) {
         {

@@ -123,6 +123,7 @@ impl Loop {
         Ok(readable)
     }
 
+    // protocol 4.7
     /// Reads what is there. What was sent before an end counts before the end.
     fn read(&mut self, index: usize, said: &mut Vec<FateReport>, seen: &mut Vec<FateReport>) {
         let mut buffer = [0; 4096];
@@ -166,6 +167,7 @@ impl Loop {
         drop(state);
 
         let leads = shared.config.rank == Rank(0);
+        // protocol 4.9
         if leads && (stop || close) && !self.stop_sent {
             self.stop_sent = true;
             self.queue(&Frame::Stop);
@@ -185,6 +187,7 @@ impl Loop {
     fn periodic(&mut self, now: Instant, phase: &str, leads: bool) {
         let config = &self.shared.config;
         let (every, memory_every) = (config.heartbeat, config.memory_every);
+        // protocol 4.3
         if now >= self.next_beat {
             self.next_beat = now + every;
             let beat = Frame::Beat {
@@ -200,6 +203,7 @@ impl Loop {
                 link.outbox.extend_from_slice(&beat);
             }
         }
+        // protocol 4.12
         if now >= self.next_memory {
             self.next_memory = now
                 + if leads {
@@ -214,6 +218,7 @@ impl Loop {
         }
     }
 
+    // protocol 4.10
     /// Whether this rank may go. Rank 0 waits for the others' bye, so that one which dies in the drain is noticed.
     fn closing(&mut self, now: Instant, leads: bool) -> bool {
         let Some(close_by) = self.close_by else {
@@ -248,6 +253,7 @@ impl Loop {
         }
     }
 
+    // protocol 4.13
     /// Sends what fits, never waits.
     fn flush(&mut self) {
         for link in self
@@ -281,6 +287,7 @@ impl Loop {
         }
     }
 
+    // protocol 4.6
     /// Tells every rank that can still be told, then leaves.
     fn fail(&mut self, report: &FateReport) {
         for link in &mut self.links {

@@ -103,6 +103,7 @@ impl Watch {
         None
     }
 
+    // protocol 4.4
     /// A peer's connection ended. After its bye that is as it should be; without one the rank is dead.
     pub fn end(&mut self, index: usize, how: &str) -> Option<FateReport> {
         let peer = self.peers.get_mut(index)?;
@@ -121,6 +122,7 @@ impl Watch {
         )
     }
 
+    // protocol 4.5
     /// Time has passed.
     pub fn tick(&mut self, now: Instant) -> Option<FateReport> {
         let limit = self.limit;
@@ -134,6 +136,7 @@ impl Watch {
             );
             return self.blame(index, &text);
         }
+        // protocol 4.11
         // Ranks may close in any order, but one that is gone while this one still works would leave it waiting.
         let gone = |peer: &Peer| {
             peer.bye

@@ -154,6 +154,7 @@ impl PlanLink {
         if self.rank != Rank(0) {
             return Err(PlanError::NotRankZero);
         }
+        // protocol 5.6
         if self.stopped {
             return Err(PlanError::Stopped);
         }
@@ -211,6 +212,7 @@ impl PlanLink {
                 self.stopped = true;
                 Ok(None)
             }
+            // protocol 5.5
             Kind::Plan if head.words > room => {
                 self.read_words(head.words, false)?;
                 Err(PlanError::TooLarge {
