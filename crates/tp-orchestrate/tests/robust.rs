@@ -7,11 +7,22 @@ use std::time::{Duration, Instant};
 use tp_receipt::receipt::Verdict;
 
 fn run(scratch: &Scratch, extra: &[&str]) -> (i32, String, Duration) {
-    let mut arguments = vec!["run", "inventory.toml", "--runner", "./fake-runner", "--out", "out"];
+    let mut arguments = vec![
+        "run",
+        "inventory.toml",
+        "--runner",
+        "./fake-runner",
+        "--out",
+        "out",
+    ];
     arguments.extend(extra);
     let began = Instant::now();
     let output = scratch.output(&arguments);
-    (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr), began.elapsed())
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout) + &text(&output.stderr),
+        began.elapsed(),
+    )
 }
 
 const ONE: &[&str] = &["--arms", "none", "--steps", "roce-host"];
@@ -28,10 +39,17 @@ fn a_good_end_is_a_pass_and_noise_is_kept_beside_it() {
     let receipt = receipt(&scratch.path("out"));
     assert_eq!(receipt.verdict, Verdict::Passed);
     let log = std::fs::read_to_string(scratch.path("out/logs/none/roce-host/rank-1.log")).unwrap();
-    assert!(log.contains("Welcome to the cluster") && log.contains("a word for people"), "{log}");
+    assert!(
+        log.contains("Welcome to the cluster") && log.contains("a word for people"),
+        "{log}"
+    );
     let events = std::fs::read_to_string(scratch.path("out/events.jsonl")).unwrap();
     assert!(events.contains("novelty"), "an unknown event is kept");
-    assert_eq!(std::fs::read_dir(scratch.tmp()).unwrap().count(), 0, "no working file is left");
+    assert_eq!(
+        std::fs::read_dir(scratch.tmp()).unwrap().count(),
+        0,
+        "no working file is left"
+    );
 }
 
 #[test]
@@ -44,7 +62,10 @@ fn one_rank_that_errs_ends_the_other_long_before_the_deadline() {
     let (code, said, took) = run(&scratch, ONE);
     assert_eq!(code, 1, "{said}");
     assert!(took < Duration::from_secs(10), "{took:?}");
-    assert!(said.contains("rank 0 ended with exit 3, expected exit 0"), "{said}");
+    assert!(
+        said.contains("rank 0 ended with exit 3, expected exit 0"),
+        "{said}"
+    );
     assert!(said.contains("likely cause (open-files)"), "{said}");
     assert!(said.contains("out/logs/none/roce-host/rank-0.log"), "{said}");
     assert_eq!(receipt(&scratch.path("out")).verdict, Verdict::Failed);
@@ -56,8 +77,14 @@ fn a_rank_that_hangs_is_ended_at_the_deadline_and_killed_when_it_does_not_listen
     scratch.fake_runner("hello\nif [ $rank = 0 ]; then summary; ended 0; fi\ntrap '' TERM; exec sleep 600");
     let (code, said, took) = run(&scratch, ONE);
     assert_eq!(code, 1, "{said}");
-    assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
-    assert!(said.contains("rank 1 still ran at the step's deadline of 0.5 s"), "{said}");
+    assert!(
+        took > Duration::from_secs(3) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
+    assert!(
+        said.contains("rank 1 still ran at the step's deadline of 0.5 s"),
+        "{said}"
+    );
     assert!(said.contains("likely cause (step-deadline)"), "{said}");
 }
 
@@ -75,20 +102,30 @@ fn a_failing_step_is_not_the_end_of_the_run() {
 fn fail_fast_stops_and_says_what_was_not_run() {
     let scratch = Scratch::new(TWO);
     scratch.fake_runner("hello; [ $rank = 1 ] && ended 1; summary; ended 0");
-    let (code, said, _) = run(&scratch, &["--arms", "none,roce", "--steps", "roce-host", "--fail-fast"]);
+    let (code, said, _) = run(
+        &scratch,
+        &["--arms", "none,roce", "--steps", "roce-host", "--fail-fast"],
+    );
     assert_eq!(code, 1, "{said}");
     let receipt = receipt(&scratch.path("out"));
-    assert_eq!((receipt.totals.steps_failed, receipt.verdict), (1, Verdict::Failed));
-    assert!(said.contains("not run: roce/roce-host: --fail-fast stopped the run after none/roce-host"), "{said}");
+    assert_eq!(
+        (receipt.totals.steps_failed, receipt.verdict),
+        (1, Verdict::Failed)
+    );
+    assert!(
+        said.contains("not run: roce/roce-host: --fail-fast stopped the run after none/roce-host"),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_step_that_passes_on_retry_is_flaky_and_the_exit_code_is_not_0() {
     let scratch = Scratch::new(TWO);
-    scratch.fake_runner(
-        "hello\ncase $session in *-1) [ $rank = 1 ] && ended 1;; esac\nsummary; ended 0",
+    scratch.fake_runner("hello\ncase $session in *-1) [ $rank = 1 ] && ended 1;; esac\nsummary; ended 0");
+    let (code, said, _) = run(
+        &scratch,
+        &["--arms", "none", "--steps", "roce-host", "--retries", "2"],
     );
-    let (code, said, _) = run(&scratch, &["--arms", "none", "--steps", "roce-host", "--retries", "2"]);
     assert_eq!(code, 1, "{said}");
     let receipt = receipt(&scratch.path("out"));
     assert_eq!(receipt.verdict, Verdict::Flaky, "{said}");
@@ -99,9 +136,19 @@ fn a_step_that_passes_on_retry_is_flaky_and_the_exit_code_is_not_0() {
 fn repeat_runs_every_step_so_often() {
     let scratch = Scratch::new(TWO);
     scratch.fake_runner("hello; summary; ended 0");
-    let (code, said, _) = run(&scratch, &["--arms", "none", "--steps", "roce-host", "--repeat", "3"]);
+    let (code, said, _) = run(
+        &scratch,
+        &["--arms", "none", "--steps", "roce-host", "--repeat", "3"],
+    );
     assert_eq!(code, 0, "{said}");
-    assert_eq!(receipt(&scratch.path("out")).step("none", "roce-host").unwrap().attempts.len(), 3);
+    assert_eq!(
+        receipt(&scratch.path("out"))
+            .step("none", "roce-host")
+            .unwrap()
+            .attempts
+            .len(),
+        3
+    );
 }
 
 #[test]
@@ -110,7 +157,10 @@ fn a_supervisor_that_dies_without_a_word_is_a_failure() {
     scratch.fake_runner("hello; summary; [ $rank = 0 ] && kill -9 $$; ended 0");
     let (code, said, _) = run(&scratch, ONE);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("rank 0: the supervisor ended (signal 9) without an exit event"), "{said}");
+    assert!(
+        said.contains("rank 0: the supervisor ended (signal 9) without an exit event"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -125,7 +175,10 @@ fn a_survivor_that_outlives_the_injection_fails_the_step() {
     );
     let (code, said, took) = run(&scratch, &["--arms", "none", "--steps", "failfast-host-fatal-0"]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("rank 1 had not left 2000 ms after the injection"), "{said}");
+    assert!(
+        said.contains("rank 1 had not left 2000 ms after the injection"),
+        "{said}"
+    );
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
@@ -133,37 +186,78 @@ fn a_survivor_that_outlives_the_injection_fails_the_step() {
 fn json_is_the_only_thing_on_standard_output() {
     let scratch = Scratch::new(TWO);
     scratch.fake_runner("echo noise; echo more >&2; hello; summary; ended 0");
-    let output =
-        scratch.output(&["run", "inventory.toml", "--runner", "./fake-runner", "--out", "out", "--json", "--arms", "none", "--steps", "roce-host"]);
+    let output = scratch.output(&[
+        "run",
+        "inventory.toml",
+        "--runner",
+        "./fake-runner",
+        "--out",
+        "out",
+        "--json",
+        "--arms",
+        "none",
+        "--steps",
+        "roce-host",
+    ]);
     assert_eq!(output.status.code(), Some(0));
-    let lines: Vec<serde_json::Value> =
-        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines[0]["record"], "run");
     assert_eq!(lines.last().unwrap()["verdict"], "PASSED");
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
 
+/// Case 92: the dry run shows what the run does.
 #[test]
 fn what_ran_is_what_the_plan_says() {
     let scratch = Scratch::new(TWO);
     scratch.fake_runner("hello; summary; ended 0");
-    let select = ["--arms", "none", "--steps", "roce-host", "--runner", "./fake-runner"];
+    let select = [
+        "--arms",
+        "none",
+        "--steps",
+        "roce-host",
+        "--runner",
+        "./fake-runner",
+    ];
     let plan = scratch.output(&[&["plan", "inventory.toml", "--json"], &select[..]].concat());
     let plan: tp_orchestrate::plan::Plan = serde_json::from_slice(&plan.stdout).unwrap();
-    let output = scratch.output(&[&["run", "inventory.toml", "--out", "out", "--no-redact"], &select[..]].concat());
+    let output = scratch.output(
+        &[
+            &["run", "inventory.toml", "--out", "out", "--no-redact"],
+            &select[..],
+        ]
+        .concat(),
+    );
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let events = std::fs::read_to_string(scratch.path("out/events.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = events
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines[0]["executed_plan_sha256"], plan.sha256());
     let stored: tp_orchestrate::plan::Plan =
         serde_json::from_str(&std::fs::read_to_string(scratch.path("out/plan.json")).unwrap()).unwrap();
     assert_eq!(stored, plan);
     for command in &plan.arms[0].steps[0].commands {
-        let launched = lines.iter().find(|l| l["event"] == "launch" && l["rank"] == command.rank).unwrap();
-        let argv: Vec<&str> = launched["argv"].as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect();
+        let launched = lines
+            .iter()
+            .find(|l| l["event"] == "launch" && l["rank"] == command.rank)
+            .unwrap();
+        let argv: Vec<&str> = launched["argv"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|w| w.as_str().unwrap())
+            .collect();
         assert_eq!(argv.len(), command.argv.len());
         for (ran, planned) in argv.iter().zip(&command.argv) {
-            assert!(planned.starts_with('$') || ran == planned, "{ran} instead of {planned}");
+            assert!(
+                planned.starts_with('$') || ran == planned,
+                "{ran} instead of {planned}"
+            );
             assert!(!ran.starts_with('$'), "{ran} was not resolved");
         }
     }

@@ -20,10 +20,10 @@ use std::ffi::OsString;
 /// The program: takes the arguments with the program's name in front, returns the exit code.
 pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.iter().skip(1).any(|a| a == "--version" || a == "-V") && arguments.len() <= 4 {
-        if let Some(code) = version::answer(&arguments) {
-            return code;
-        }
+    if arguments.iter().skip(1).any(|a| a == "--version" || a == "-V")
+        && let Some(code) = version::answer(&arguments)
+    {
+        return code;
     }
     let json = arguments.iter().any(|a| a == "--json");
     match Cli::try_parse_from(&arguments) {

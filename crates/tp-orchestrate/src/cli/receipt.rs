@@ -89,15 +89,6 @@ fn check(dir: &Path, binary: Option<&Path>, json: bool) -> Result<u8, Error> {
         println!("{document}");
         return Ok(report.exit_code());
     }
-    for broken in &report.broken {
-        println!("broken: {}: {}", broken.file, broken.what);
-    }
-    for note in &report.notes {
-        println!("note: {note}");
-    }
-    match report.broken.len() {
-        0 => println!("whole; the verdict is {}", report.verdict),
-        n => println!("{n} broken"),
-    }
+    print!("{}", report.text());
     Ok(report.exit_code())
 }

@@ -21,6 +21,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
             inventory.launcher.name()
         )));
     }
+    exec::check_machine(&inventory)?;
     let (plan, runner) = plan::make(&inventory, &args.target, &args.select)?;
     let runner = runner.ok_or_else(|| Error::Refused("there is no runner on this machine".to_owned()))?;
     // From here on a signal ends the run in order, not this process in the middle of a line.
@@ -82,9 +83,17 @@ fn ledger(
     ))
 }
 
-/// `./receipts/NAME-DATE-TIME`.
+/// `./receipts/NAME-DATE-TIME`, with a number behind it where runs begin within one second.
 fn default_out(inventory: &Inventory) -> PathBuf {
-    Path::new("receipts").join(format!("{}-{}", inventory.name, exec::time::stamp()))
+    let name = format!("{}-{}", inventory.name, exec::time::stamp());
+    let numbered = (2..1000).map(|n| format!("{name}-{n}"));
+    let mut candidates = std::iter::once(name.clone())
+        .chain(numbered)
+        .map(|name| Path::new("receipts").join(name));
+    // The directory is made with an error where it exists, so a race here ends in a refusal and not in a mixture.
+    candidates
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| Path::new("receipts").join(&name))
 }
 
 fn redactor(on: bool) -> Result<Redactor, Error> {

@@ -90,7 +90,7 @@ impl Running {
 impl Rank {
     fn event(&mut self, kind: &Kind) {
         match kind {
-            Kind::Hello(_) => self.doing = "meeting the others".into(),
+            Kind::Hello(_) => self.doing = "running".into(),
             Kind::Check(check) => {
                 match check.outcome {
                     Outcome::Passed => self.passed += 1,

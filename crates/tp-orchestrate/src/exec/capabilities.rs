@@ -33,32 +33,38 @@ pub fn capabilities(host: &LocalHost) -> Result<Capabilities, Error> {
     read(&document).map_err(|what| Error::Refused(format!("{}: {what}", argv.join(" "))))
 }
 
-/// Reads the document; what it does not say is not assumed to be there.
+/// Reads the document; what it does not say is not assumed to be there. A backend is what `suite BACKEND` can prove, the
+/// ranks have RDMA ports where `hca` can run on live ones.
 fn read(document: &Value) -> Result<Capabilities, String> {
-    let backends = document
-        .get("backends")
+    let abilities = document
+        .get("abilities")
         .and_then(Value::as_array)
-        .ok_or("the document has no list `backends`")?;
-    let backend = |entry: &Value| {
-        let name = entry
-            .get("name")
+        .ok_or("the document has no list `abilities`")?;
+    let mut backends = Vec::new();
+    let mut rdma_ports = false;
+    for ability in abilities {
+        let command = ability
+            .get("command")
             .and_then(Value::as_str)
-            .ok_or("a backend without a `name`")?;
-        let can = entry
+            .ok_or("an ability without a `command`")?;
+        let can = ability
             .get("can")
             .and_then(Value::as_bool)
-            .ok_or_else(|| format!("backend {name} without `can`"))?;
-        let why = entry
+            .ok_or_else(|| format!("`{command}` without `can`"))?;
+        let why = ability
             .get("why")
             .and_then(Value::as_str)
             .unwrap_or("the runner gives no reason");
-        Ok((name.to_owned(), if can { Ok(()) } else { Err(why.to_owned()) }))
-    };
-    let list = |name: &str| document.get(name).and_then(Value::as_array).map_or(0, Vec::len);
+        if let Some(backend) = command.strip_prefix("suite ") {
+            backends.push((backend.to_owned(), if can { Ok(()) } else { Err(why.to_owned()) }));
+        }
+        rdma_ports |= command == "hca" && can;
+    }
+    let gpus = document.get("gpus").and_then(Value::as_array).map_or(0, Vec::len);
     Ok(Capabilities {
-        gpus: Some(u32::try_from(list("gpus")).unwrap_or(u32::MAX)),
-        rdma_ports: Some(list("rdma_ports") > 0),
-        backends: Some(backends.iter().map(backend).collect::<Result<_, String>>()?),
+        gpus: Some(u32::try_from(gpus).unwrap_or(u32::MAX)),
+        rdma_ports: Some(rdma_ports),
+        backends: Some(backends),
     })
 }
 
@@ -70,11 +76,11 @@ mod tests {
     fn a_host_without_anything_has_the_host_backend() {
         let document = serde_json::json!({
             "schema": 1,
-            "gpus": [],
-            "rdma_ports": [],
-            "backends": [
-                { "name": "host", "can": true, "why": "" },
-                { "name": "nccl", "can": false, "why": "no GPU" },
+            "abilities": [
+                { "command": "suite host", "can": true, "why": "over shm and tcp" },
+                { "command": "roce-host", "can": true, "why": "" },
+                { "command": "hca", "can": false, "why": "no RDMA port" },
+                { "command": "suite nccl", "can": false, "why": "no GPU" },
             ],
         });
         let got = read(&document).unwrap();
@@ -90,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_backends_is_refused() {
+    fn a_document_without_abilities_is_refused() {
         assert!(
             read(&serde_json::json!({ "schema": 1 }))
                 .unwrap_err()
-                .contains("backends")
+                .contains("abilities")
         );
     }
 }

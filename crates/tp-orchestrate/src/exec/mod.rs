@@ -2,10 +2,12 @@
 
 mod capabilities;
 mod facts;
+mod heard;
 mod interrupt;
 mod judge;
 mod ledger;
 mod picks;
+mod preflight;
 mod runner;
 mod step;
 pub(crate) mod time;
@@ -14,6 +16,7 @@ pub use capabilities::capabilities;
 pub use facts::{ModelFacts, document as facts_document};
 pub use interrupt::Interrupt;
 pub use ledger::{Begin, Ledger, is_redacted};
+pub use preflight::check_machine;
 pub use runner::{Runner, find_runner};
 
 use crate::Error;

@@ -1,10 +1,11 @@
 //! One attempt at one step: all ranks at once, one loop over what they say, one deadline.
 
+use super::heard::Heard;
 use super::judge::{Action, Judge, expected_end};
 use super::ledger::Ledger;
 use super::{Context, Picks, time};
 use crate::Error;
-use crate::diagnosis::{Evidence, diagnose};
+use crate::diagnosis::diagnose;
 use crate::host::{Launch, Message, RankProcess, What};
 use crate::plan::symbol::{self, Values};
 use crate::plan::{Command, Expect, Step};
@@ -20,8 +21,6 @@ use tp_receipt::record::{RankStart, StepEnd, StepKey, StepStart};
 const TICK: Duration = Duration::from_millis(40);
 /// Lines that are no events are kept in the rank's log; this many of each rank also become warnings.
 const NOISE_WARNINGS: usize = 5;
-/// Log lines of a rank that a diagnosis looks at: the last ones.
-const EVIDENCE_LINES: usize = 200;
 
 /// An attempt under way.
 pub(super) struct Trial<'a> {
@@ -31,7 +30,7 @@ pub(super) struct Trial<'a> {
     began: Instant,
     judge: Judge,
     processes: BTreeMap<u32, Box<dyn RankProcess>>,
-    evidence: BTreeMap<u32, Vec<String>>,
+    heard: Heard,
     exits: BTreeMap<u32, Exit>,
     noise: BTreeMap<u32, usize>,
     /// The rails that this attempt's ranks named.
@@ -52,7 +51,7 @@ impl<'a> Trial<'a> {
             began: now,
             judge,
             processes: BTreeMap::new(),
-            evidence: BTreeMap::new(),
+            heard: Heard::default(),
             exits: BTreeMap::new(),
             noise: BTreeMap::new(),
             own_picks: Picks::default(),
@@ -277,7 +276,7 @@ impl<'a> Trial<'a> {
             }
             What::Stderr(line) => {
                 ledger.log(rank, &line)?;
-                self.keep_evidence(rank, line);
+                self.heard.line(rank, line);
             }
             What::Ended(ended) => {
                 let how = match (ended.code, ended.signal) {
@@ -304,24 +303,16 @@ impl<'a> Trial<'a> {
                     .code
                     .as_ref()
                     .map_or_else(|| log.text.clone(), |c| format!("{c}: {}", log.text));
-                self.keep_evidence(rank, text);
+                self.heard.line(rank, text);
             }
-            Kind::Fate(fate) => self.keep_evidence(rank, fate.reason.clone()),
+            Kind::Fate(fate) => self.heard.line(rank, fate.reason.clone()),
             Kind::Check(check) if check.outcome == Outcome::Failed => {
                 let reason = check.reason.as_deref().unwrap_or("failed");
-                self.keep_evidence(rank, format!("{}: {reason}", check.name));
+                self.heard.line(rank, format!("{}: {reason}", check.name));
             }
             _ => {}
         }
         Vec::new()
-    }
-
-    fn keep_evidence(&mut self, rank: u32, line: String) {
-        let lines = self.evidence.entry(rank).or_default();
-        if lines.len() >= EVIDENCE_LINES {
-            lines.remove(0);
-        }
-        lines.push(line);
     }
 
     /// The record cannot be written any more: nothing is worth waiting for.
@@ -371,31 +362,13 @@ impl<'a> Trial<'a> {
             extra: serde_json::Map::new(),
         };
         if !end.interrupted && (!end.errors.is_empty() || ledger.has_problems()) {
-            end.causes = diagnose(&self.evidence());
+            end.causes = diagnose(
+                &self
+                    .heard
+                    .evidence(&self.judge.errors, &self.step.expect, &self.exits),
+            );
         }
         ledger.step_end(end)
-    }
-
-    fn evidence(&self) -> Evidence {
-        let mut evidence = Evidence::default();
-        for error in &self.judge.errors {
-            evidence.lines.push((None, error.clone()));
-        }
-        for (rank, lines) in &self.evidence {
-            evidence
-                .lines
-                .extend(lines.iter().map(|line| (Some(*rank), line.clone())));
-        }
-        for (rank, exit) in &self.exits {
-            let meant = expected_end(&self.step.expect, *rank).signals;
-            if let Some(signal) = exit.signal
-                && exit.ended_by.is_none()
-                && !meant.contains(&signal)
-            {
-                evidence.signals.push((*rank, signal));
-            }
-        }
-        evidence
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Gpus, HCA_VARIABLES, Host, Inventory, Launcher, WORLD_MAX};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use tp_hca::grammar;
 
 pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventory, InventoryError> {
     file_name(source, "name of [cluster]", &raw.name)?;
@@ -324,16 +325,10 @@ fn arm_variable(
 
 /// The variables' own grammars, applied before any name of the list is used as part of a path.
 fn device_list(source: Source<'_>, variable: &str, at: &At<String>) -> Result<(), InventoryError> {
-    let list = at.value.trim_start_matches(['^', '=']);
-    for entry in list.split(',') {
-        let name = entry.split(':').next().unwrap_or(entry);
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            let text = format!(
-                "`{variable}` is `{}`: `{name}` is no RDMA device name (letters, digits and _)",
-                at.value
-            );
-            return Err(source.error(at.offset, text));
-        }
-    }
-    Ok(())
+    let checked = if variable == HCA_VARIABLES[0] {
+        grammar::nccl::check(&at.value).map(drop)
+    } else {
+        grammar::roce::parse(&at.value).map(drop)
+    };
+    checked.map_err(|e| source.error(at.offset, e.to_string()))
 }

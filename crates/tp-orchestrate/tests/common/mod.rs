@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use tempfile::TempDir;
 use tp_receipt::receipt::Receipt;
 
@@ -58,7 +59,7 @@ impl Scratch {
             r#"#!/bin/sh
 case "$1" in
 --version) echo "tf-tp-test 0.0.0-fake"; exit 0;;
-doctor) echo '{{"schema":1,"gpus":[],"rdma_ports":[],"backends":[{{"name":"host","can":true}}]}}'; exit 0;;
+doctor) echo '{{"schema":1,"abilities":[{{"command":"suite host","can":true,"why":""}},{{"command":"hca","can":false,"why":"no RDMA port"}}]}}'; exit 0;;
 esac
 while [ $# -gt 0 ]; do
   case "$1" in --rank) rank=$2;; --session) session=$2;; esac
@@ -91,7 +92,10 @@ gpus = []
 
 /// The same with a deadline for every step.
 pub fn two_with_limit(seconds: f64) -> String {
-    TWO.replace("launcher = \"local\"", &format!("launcher = \"local\"\nstep_limit_s = {seconds:.2}"))
+    TWO.replace(
+        "launcher = \"local\"",
+        &format!("launcher = \"local\"\nstep_limit_s = {seconds:.2}"),
+    )
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -106,8 +110,16 @@ pub fn receipt(dir: &Path) -> Receipt {
 pub fn processes_with(word: &str) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(bytes) = fs::read(entry.path().join("cmdline")) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let Ok(bytes) = fs::read(entry.path().join("cmdline")) else {
+            continue;
+        };
         let line = text(&bytes).replace('\0', " ");
         if line.contains(word) {
             found.push((pid, line));
@@ -118,5 +130,43 @@ pub fn processes_with(word: &str) -> Vec<(u32, String)> {
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// The real runner: the one named by TF_TP_TEST_BIN, else the one beside the orchestrator, built first where it is not
+/// there or older than its sources.
+pub fn runner() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            if let Some(given) = std::env::var_os("TF_TP_TEST_BIN") {
+                return PathBuf::from(given);
+            }
+            let beside = Path::new(ORCHESTRATE).with_file_name("tf-tp-test");
+            let mut build = Command::new(env!("CARGO"));
+            build
+                .args(["build", "--quiet", "-p", "tf-tp-test"])
+                .current_dir(root());
+            if Path::new(ORCHESTRATE).parent().and_then(Path::file_name) == Some("release".as_ref()) {
+                build.arg("--release");
+            }
+            assert!(build.status().unwrap().success(), "the runner cannot be built");
+            beside
+        })
+        .clone()
+}
+
+/// Two ranks on this machine with the modelled pair's facts.
+pub fn twins() -> String {
+    let facts = |name: &str| root().join("hosts/facts").join(name).display().to_string();
+    format!(
+        "schema = 1\n[cluster]\nname = \"twins\"\nlauncher = \"local\"\n\
+         [[host]]\nname = \"twin-a\"\ngpus = []\nranks = 1\nfacts = \"{}\"\n\
+         [[host]]\nname = \"twin-b\"\ngpus = []\nranks = 1\nfacts = \"{}\"\n",
+        facts("twin-a.toml"),
+        facts("twin-b.toml")
+    )
 }
