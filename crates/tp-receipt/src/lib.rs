@@ -5,11 +5,13 @@
 //! direction: the one line and the beats that the orchestrator sends to a rank's standard input.
 
 pub mod control;
+pub mod diff;
 pub mod event;
 mod os;
 pub mod receipt;
 pub mod record;
 pub mod redact;
 pub mod render;
+pub mod schema;
 pub mod store;
 pub mod verify;

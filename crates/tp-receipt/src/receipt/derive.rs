@@ -93,6 +93,18 @@ impl Deriver {
         attempts.map(|a| a.start.key.attempt + 1).max().unwrap_or(1)
     }
 
+    /// What ought to be equal on every rank of an attempt and is not.
+    pub fn disagreements(&self) -> Vec<String> {
+        let attempts = self.steps.iter().flat_map(|s| &s.attempts);
+        attempts
+            .flat_map(|a| {
+                a.disagreements()
+                    .into_iter()
+                    .map(|d| format!("{}: {d}", a.start.key))
+            })
+            .collect()
+    }
+
     fn state(&self, key: &StepKey) -> Option<&AttemptState> {
         self.find(key)
             .map(|(step, attempt)| &self.steps[step].attempts[attempt])

@@ -40,6 +40,8 @@ struct State {
     words: words::Words,
     addresses: HashMap<IpAddr, IpAddr>,
     map: BTreeMap<String, Entry>,
+    /// Entries that the map file has.
+    saved: usize,
 }
 
 impl std::fmt::Debug for Redactor {
@@ -82,6 +84,7 @@ impl Redactor {
             words: words::Words::default(),
             addresses: HashMap::new(),
             map: BTreeMap::new(),
+            saved: 0,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -195,11 +198,29 @@ impl Redactor {
     /// # Errors
     /// The file cannot be read or written.
     pub fn save(&self) -> Result<(), RedactError> {
-        let state = self.lock();
-        match &state.keyring {
-            Some(keyring) if state.on && !state.map.is_empty() => keyring.merge(&state.map),
-            _ => Ok(()),
+        let mut state = self.lock();
+        let new = state.map.len();
+        if let Some(keyring) = &state.keyring
+            && state.on
+            && new > state.saved
+        {
+            keyring.merge(&state.map)?;
+            state.saved = new;
         }
+        Ok(())
+    }
+
+    /// Makes the hosts behind these pseudonyms known again, as the map file has them.
+    pub(crate) fn recall<'a>(&self, pseudonyms: impl Iterator<Item = &'a str>) -> Result<(), RedactError> {
+        let mut state = self.lock();
+        let Some(keyring) = &state.keyring else {
+            return Ok(());
+        };
+        let map = keyring.map()?;
+        for entry in pseudonyms.filter_map(|name| map.get(name)) {
+            state.host(&entry.original);
+        }
+        Ok(())
     }
 
     fn learn_this_machine(&self) {

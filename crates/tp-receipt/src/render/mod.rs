@@ -1,19 +1,16 @@
 //! A receipt in the forms that people and other programs read. Each is a pure function of the receipt.
 
+mod html;
 mod intoto;
 mod junit;
 mod markdown;
 mod terminal;
 mod view;
 
+pub use html::html;
 pub use intoto::intoto;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use terminal::terminal;
 
-use crate::receipt::Receipt;
-
-/// The self-contained page.
-pub fn html(receipt: &Receipt) -> String {
-    receipt.headline()
-}
+pub use view::{Point, Series, latencies as latency_series, source as source_text};

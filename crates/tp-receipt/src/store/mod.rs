@@ -276,6 +276,7 @@ impl Store {
     /// Brings the directory to a consistent state on the disk; see the module's rules.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.events.sync()?;
+        self.redactor.save()?;
         let receipt = self.receipt();
         let at = &receipt.derived_from;
         self.sums

@@ -3,7 +3,7 @@
 use super::error::io;
 use super::events::{self, EventsFile};
 use super::sums::Sums;
-use super::{Options, PLAN, Store, StoreError, files, learn_hosts, plan_bytes};
+use super::{Options, PLAN, Store, StoreError, files, plan_bytes};
 use crate::receipt::{Deriver, Receipt, Verdict};
 use crate::record::{Record, Resumed};
 use crate::redact::Redactor;
@@ -21,7 +21,8 @@ pub struct Resume {
 
 impl Store {
     /// Takes up a run that did not come to its end. The plan must be the same. A half-written last line of the record
-    /// is cut off and noted; a step that was under way counts for nothing and has its next attempt.
+    /// is cut off and noted; a step that was under way counts for nothing and has its next attempt. The
+    /// plan's hash depends on the hosts' pseudonyms: a redactor without a keyring must be told their names beforehand.
     ///
     /// # Errors
     /// The directory is no receipt, is broken, is finished, or belongs to another plan (exit code 2).
@@ -64,7 +65,7 @@ impl Store {
                 "it was cut off before it recorded anything; start anew".into(),
             ));
         };
-        learn_hosts(&redactor, &run);
+        redactor.recall(run.hosts.iter().map(|h| h.name.as_str()))?;
         if files::sha256(&plan_bytes(plan, &redactor)) != run.plan_sha256 {
             return Err(refuse(
                 "its plan is another one (inventory, options or program changed)".into(),

@@ -1,14 +1,25 @@
 //! Whether a receipt is whole: nothing changed since it was sealed, nothing in it that its own record does not bear out.
+//!
+//! A receipt of a run that was cut off is whole too, and INCOMPLETE. What may differ there follows from the order in
+//! which the store writes; see [`crate::store`].
+
+mod compare;
+mod hashes;
+mod record;
+pub mod signature;
 
 use crate::receipt::{Receipt, Verdict};
+use crate::store::{PLAN, events, files, sums};
+use record::Read;
 use std::path::{Path, PathBuf};
+use sums::Sums;
 
 /// What else to compare.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The runner's executable, whose hash every rank must have given.
     pub binary: Option<PathBuf>,
-    /// An `allowed_signers` file of `ssh-keygen -Y`; a signature must then be there and be one of theirs.
+    /// An `allowed_signers` file of `ssh-keygen -Y`; a signature must then be there and be by one of them.
     pub allowed_signers: Option<PathBuf>,
     /// The signer's identity in that file; any of the file's when absent.
     pub signer: Option<String>,
@@ -23,6 +34,12 @@ pub struct Broken {
     pub what: String,
 }
 
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.file, self.what)
+    }
+}
+
 /// What `verify` found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -34,6 +51,8 @@ pub struct Report {
     pub verdict: Verdict,
     /// The receipt, computed anew from the record; absent when the record cannot be read.
     pub receipt: Option<Receipt>,
+    /// Files that were compared with their hash.
+    pub files: usize,
     /// The path is no receipt at all (exit code 2).
     pub usage: Option<String>,
 }
@@ -47,10 +66,173 @@ impl Report {
             (None, false) => 1,
         }
     }
+
+    /// The report as lines for people.
+    pub fn text(&self) -> String {
+        if let Some(why) = &self.usage {
+            return format!("{why}\n");
+        }
+        let mut out = String::new();
+        for broken in &self.broken {
+            out.push_str(&format!("BROKEN {broken}\n"));
+        }
+        for note in &self.notes {
+            out.push_str(&format!("note: {note}\n"));
+        }
+        let headline = self
+            .receipt
+            .as_ref()
+            .map_or_else(|| self.verdict.to_string(), Receipt::headline);
+        let whole = if self.broken.is_empty() { "whole" } else { "BROKEN" };
+        out.push_str(&format!(
+            "{whole}: {} files compared; the run was {headline}\n",
+            self.files
+        ));
+        out
+    }
+
+    fn broken(&mut self, file: impl Into<String>, what: impl Into<String>) {
+        self.broken.push(Broken {
+            file: file.into(),
+            what: what.into(),
+        });
+    }
 }
 
 /// Verifies the receipt in a directory.
 pub fn verify(dir: &Path, options: &Options) -> Report {
-    let _ = (dir, options);
-    Report::default()
+    let mut report = Report::default();
+    let names = match files::list(dir) {
+        Ok(names) => names,
+        Err(e) => {
+            report.usage = Some(format!("{} is no receipt: {e}", dir.display()));
+            return report;
+        }
+    };
+    if !names.iter().any(|n| n == sums::NAME) {
+        without_sums(dir, &names, &mut report);
+        return report;
+    }
+    let sums = match read_sums(dir) {
+        Ok(sums) => Some(sums),
+        Err(why) => {
+            report.broken(sums::NAME, why);
+            None
+        }
+    };
+    let cut = sums
+        .as_ref()
+        .is_some_and(|sums| hashes::check(dir, sums, &names, &mut report));
+    let sealed = sums.as_ref().is_some_and(|s| s.sealed) && !cut;
+    let read = record::read(dir, sealed, &mut report);
+    let document = compare::document(dir, &mut report);
+    if let (Some(read), Some(document)) = (&read, &document) {
+        compare::with_record(document, read, &mut report);
+    }
+    if let Some(read) = read {
+        plan(dir, &read, &mut report);
+        binary(options, &read, &mut report);
+        settle(read, sealed, sums.is_some(), &mut report);
+    }
+    if sealed {
+        compare::statement(dir, &mut report);
+    }
+    signature::check(dir, options, &mut report);
+    report
+}
+
+fn read_sums(dir: &Path) -> Result<Sums, String> {
+    let bytes = std::fs::read(dir.join(sums::NAME)).map_err(|e| format!("cannot be read: {e}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    Sums::parse(&text)
+}
+
+/// A run that was cut off before its first checkpoint leaves only these; anything more without sums has lost them.
+fn without_sums(dir: &Path, names: &[String], report: &mut Report) {
+    const EARLY: &[&str] = &[
+        PLAN,
+        "plan.json.tmp",
+        events::NAME,
+        "receipt.json.tmp",
+        "SHA256SUMS.tmp",
+    ];
+    if let Some(name) = names.iter().find(|n| !EARLY.contains(&n.as_str())) {
+        if names.iter().any(|n| n == sums::DOCUMENT || n == events::NAME) {
+            report.broken(sums::NAME, format!("it is missing, and {name} is there"));
+        } else {
+            report.usage = Some(format!(
+                "{} is no receipt: it has no {}",
+                dir.display(),
+                sums::NAME
+            ));
+        }
+        return;
+    }
+    report
+        .notes
+        .push("the run was cut off before it recorded anything; no file is protected by a hash".into());
+    if let Some(read) = record::read(dir, false, report) {
+        if read.whole.arms.iter().any(|a| !a.steps.is_empty()) {
+            report.broken(sums::NAME, "it is missing, and the record has steps");
+        }
+        report.receipt = Some(read.whole);
+    }
+}
+
+fn plan(dir: &Path, read: &Read, report: &mut Report) {
+    match files::sha256_of(&dir.join(PLAN), None) {
+        Err(e) => report.broken(PLAN, format!("cannot be read: {e}")),
+        Ok((hash, _)) if hash != read.whole.plan_sha256 => {
+            report.broken(
+                PLAN,
+                format!(
+                    "its SHA-256 is {hash}, the run had plan {}",
+                    read.whole.plan_sha256
+                ),
+            );
+        }
+        Ok(_) => {}
+    }
+}
+
+fn binary(options: &Options, read: &Read, report: &mut Report) {
+    let Some(path) = &options.binary else { return };
+    match files::sha256_of(path, None) {
+        Err(e) => report.usage = Some(format!("cannot read {}: {e}", path.display())),
+        Ok((hash, _)) => {
+            let hosts = read.whole.hosts.iter();
+            let others: Vec<_> = hosts
+                .flat_map(|h| {
+                    h.binary_sha256
+                        .iter()
+                        .filter(|b| **b != hash)
+                        .map(|b| (&h.name, b))
+                })
+                .collect();
+            for (host, other) in others {
+                let what = format!(
+                    "{host} ran a runner with SHA-256 {other}; {} has {hash}",
+                    path.display()
+                );
+                report.broken(events::NAME, what);
+            }
+            if !read.whole.hosts.iter().any(|h| !h.binary_sha256.is_empty()) {
+                report.broken(events::NAME, "no rank gave its runner's hash");
+            }
+        }
+    }
+}
+
+/// The verdict: what the record says, and INCOMPLETE for everything that was not sealed.
+fn settle(mut read: Read, sealed: bool, sums: bool, report: &mut Report) {
+    if !sealed {
+        read.whole.verdict = Verdict::Incomplete;
+        if sums {
+            report
+                .notes
+                .push("the run was cut off: the receipt is not sealed".into());
+        }
+    }
+    report.verdict = read.whole.verdict.clone();
+    report.receipt = Some(read.whole);
 }

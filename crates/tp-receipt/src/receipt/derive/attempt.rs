@@ -167,8 +167,8 @@ impl AttemptState {
         self.hellos().filter_map(|(_, h)| of(h)).collect()
     }
 
-    /// What must be equal on every rank.
-    fn agreement(&self, world: u32, problems: &mut Vec<String>) {
+    /// What must be equal on every rank, and is not.
+    pub fn disagreements(&self) -> Vec<String> {
         let image = |h: &Hello| Some(h.image_sha256.clone().unwrap_or_else(|| "none".into()));
         let fields: [(&str, BTreeSet<String>); 4] = [
             ("world", self.distinct(|h| Some(h.world.to_string()))),
@@ -176,12 +176,17 @@ impl AttemptState {
             ("runner binary", self.distinct(|h| Some(h.binary_sha256.clone()))),
             ("kernel image", self.distinct(image)),
         ];
-        for (name, values) in fields {
-            if values.len() > 1 {
+        let differing = fields.into_iter().filter(|(_, values)| values.len() > 1);
+        differing
+            .map(|(name, values)| {
                 let values: Vec<_> = values.into_iter().collect();
-                problems.push(format!("the ranks differ in {name}: {}", values.join(", ")));
-            }
-        }
+                format!("the ranks differ in {name}: {}", values.join(", "))
+            })
+            .collect()
+    }
+
+    fn agreement(&self, world: u32, problems: &mut Vec<String>) {
+        problems.extend(self.disagreements());
         let here = self.start.ranks.len() as u32;
         if let Some((rank, hello)) = self.hellos().find(|(_, h)| h.world != here) {
             problems.push(format!(

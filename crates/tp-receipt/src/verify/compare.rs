@@ -1,0 +1,138 @@
+//! `receipt.json` against what the record says.
+
+use super::Report;
+use super::record::Read;
+use crate::receipt::{Receipt, SCHEMA};
+use crate::store::files;
+use crate::store::sums::DOCUMENT;
+use serde_json::Value;
+use std::path::Path;
+
+/// Differences that are named one by one.
+const NAMED: usize = 20;
+
+/// The document as it stands: as JSON, and as we understand it.
+pub(super) struct Document {
+    value: Value,
+    receipt: Receipt,
+}
+
+/// Reads `receipt.json`.
+pub(super) fn document(dir: &Path, report: &mut Report) -> Option<Document> {
+    let text = match std::fs::read_to_string(dir.join(DOCUMENT)) {
+        Ok(text) => text,
+        // Listed and missing is said with the hashes.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(e) => {
+            report.broken(DOCUMENT, format!("cannot be read: {e}"));
+            return None;
+        }
+    };
+    let read = serde_json::from_str(&text).and_then(|value| Ok((value, Receipt::from_json(&text)?)));
+    match read {
+        Ok((value, receipt)) => Some(Document { value, receipt }),
+        Err(e) => {
+            report.broken(DOCUMENT, format!("is no receipt: {e}"));
+            None
+        }
+    }
+}
+
+/// Every figure must be the one that the record gives.
+pub(super) fn with_record(document: &Document, read: &Read, report: &mut Report) {
+    let Some(derived) = read.prefix(&document.receipt.derived_from) else {
+        let bytes = document.receipt.derived_from.bytes;
+        report.broken(
+            DOCUMENT,
+            format!("it rests on {bytes} bytes of the record, and no line ends there"),
+        );
+        return;
+    };
+    let newer = document.receipt.schema > SCHEMA;
+    if newer {
+        let schema = document.receipt.schema;
+        report.notes.push(format!(
+            "{DOCUMENT} has schema {schema}; this program knows {SCHEMA} and checks that much"
+        ));
+    }
+    let mut derived = serde_json::to_value(&derived).unwrap_or_default();
+    if newer {
+        derived["schema"] = document.receipt.schema.into();
+    }
+    let mut differences = Vec::new();
+    differ("", &derived, &document.value, newer, &mut differences);
+    let more = differences.len().saturating_sub(NAMED);
+    for what in differences.into_iter().take(NAMED) {
+        report.broken(DOCUMENT, what);
+    }
+    if more > 0 {
+        report.broken(DOCUMENT, format!("{more} more differences from the record"));
+    }
+}
+
+fn differ(path: &str, derived: &Value, said: &Value, newer: bool, out: &mut Vec<String>) {
+    match (derived, said) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (key, derived) in a {
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                match b.get(key) {
+                    Some(said) => differ(&path, derived, said, newer, out),
+                    None => out.push(format!(
+                        "`{path}` is missing; the record gives {}",
+                        short(derived)
+                    )),
+                }
+            }
+            for key in b.keys().filter(|key| !a.contains_key(*key) && !newer) {
+                out.push(format!("`{path}` has `{key}`, and the record gives none"));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (derived, said)) in a.iter().zip(b).enumerate() {
+                differ(&format!("{path}[{i}]"), derived, said, newer, out);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            out.push(format!(
+                "`{path}` has {} entries; the record gives {}",
+                b.len(),
+                a.len()
+            ));
+        }
+        _ if derived == said => {}
+        _ => out.push(format!(
+            "`{path}` is {}; the record gives {}",
+            short(said),
+            short(derived)
+        )),
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 80 {
+        text
+    } else {
+        format!("{}…", text.chars().take(80).collect::<String>())
+    }
+}
+
+/// The in-toto Statement must be about this `receipt.json`.
+pub(super) fn statement(dir: &Path, report: &mut Report) {
+    const NAME: &str = "receipt.intoto.json";
+    // A file that is missing or changed was named with the hashes.
+    let Ok(text) = std::fs::read_to_string(dir.join(NAME)) else {
+        return;
+    };
+    let Ok((hash, _)) = files::sha256_of(&dir.join(DOCUMENT), None) else {
+        return;
+    };
+    let statement: Value = serde_json::from_str(&text).unwrap_or_default();
+    if statement["subject"][0]["digest"]["sha256"] != hash {
+        report.broken(NAME, format!("its subject is not this {DOCUMENT}"));
+    }
+}

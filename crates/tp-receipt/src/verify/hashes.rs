@@ -1,0 +1,116 @@
+//! Every file against its hash.
+
+use super::Report;
+use crate::store::files::{self, TEMPORARY};
+use crate::store::sums::{DOCUMENT, NAME, SIGNATURE, Sums};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Written when a run ends; before that they may lie there from the run that is being taken up again.
+const PAGES: &[&str] = &["receipt.md", "report.html", "junit.xml", "receipt.intoto.json"];
+
+enum Is {
+    Right,
+    /// `receipt.json` as it was before the one that is listed: the run was cut off between two renames.
+    Older,
+    Wrong(String),
+}
+
+/// Compares everything; true when the run was cut off between the last two renames.
+pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Report) -> bool {
+    let grown: Vec<_> = sums
+        .grows
+        .iter()
+        .map(|(name, (bytes, hash))| (name, hash, Some(*bytes)))
+        .collect();
+    let listed: Vec<_> = sums
+        .files
+        .iter()
+        .map(|(name, hash)| (name, hash, None))
+        .chain(grown)
+        .collect();
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Is)>> = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((name, hash, limit)) = listed.get(at) else {
+                return;
+            };
+            let is = one(dir, name, hash, *limit, sums);
+            if let Ok(mut results) = results.lock() {
+                results.push((at, is));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let helpers = std::thread::available_parallelism().map_or(1, |n| n.get().min(8)) - 1;
+        for _ in 0..helpers.min(listed.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut results = results.into_inner().unwrap_or_default();
+    results.sort_by_key(|(at, _)| *at);
+    report.files = results.len();
+    let mut cut = false;
+    for (at, is) in results {
+        match is {
+            Is::Right => {}
+            Is::Older => cut = true,
+            Is::Wrong(why) => report.broken(listed[at].0.clone(), why),
+        }
+    }
+    let known: BTreeSet<&str> = listed.iter().map(|(name, _, _)| name.as_str()).collect();
+    for name in names.iter().filter(|n| !known.contains(n.as_str())) {
+        if !may_be_there(name, sums.sealed, cut) {
+            report.broken(name.clone(), format!("it is not listed in {NAME}"));
+        }
+    }
+    cut
+}
+
+fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> Is {
+    let path = dir.join(name);
+    match std::fs::symlink_metadata(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            // Before the first `receipt.json` is in place there is none.
+            let first = name == DOCUMENT && !sums.sealed && sums.was.is_none();
+            return if first {
+                Is::Older
+            } else {
+                Is::Wrong("it is missing".into())
+            };
+        }
+        Err(e) => return Is::Wrong(format!("cannot be looked at: {e}")),
+        Ok(meta) if !meta.is_file() => return Is::Wrong("it is not a plain file".into()),
+        Ok(_) => {}
+    }
+    match files::sha256_of(&path, limit) {
+        Err(e) => Is::Wrong(format!("cannot be read: {e}")),
+        Ok((found, bytes)) => match limit {
+            Some(limit) if bytes < limit => Is::Wrong(format!("it has {bytes} bytes of at least {limit}")),
+            _ if found == hash => Is::Right,
+            _ if name == DOCUMENT && sums.was.as_deref() == Some(&found) => Is::Older,
+            Some(limit) => Is::Wrong(format!(
+                "SHA-256 of its first {limit} bytes is {found}, listed is {hash}"
+            )),
+            None => Is::Wrong(format!("its SHA-256 is {found}, listed is {hash}")),
+        },
+    }
+}
+
+fn may_be_there(name: &str, sealed: bool, cut: bool) -> bool {
+    if name == NAME || name == SIGNATURE {
+        return true;
+    }
+    let temporary = name.strip_suffix(TEMPORARY);
+    if sealed {
+        return cut && temporary == Some(DOCUMENT);
+    }
+    let page = |name: &str| PAGES.contains(&name);
+    let log = name.starts_with("logs/") && name.ends_with(".log");
+    log || page(name) || temporary.is_some_and(|n| page(n) || n == DOCUMENT || n == NAME)
+}

@@ -1,0 +1,425 @@
+//! The receipt directory: written, sealed, verified, cut off, taken up again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use support::*;
+use tp_receipt::receipt::{Receipt, Verdict};
+use tp_receipt::redact::Redactor;
+use tp_receipt::store::{Options, Store, StoreError};
+use tp_receipt::verify::{self, verify};
+
+fn whole(dir: &std::path::Path) -> verify::Report {
+    let report = verify(dir, &verify::Options::default());
+    assert_eq!(report.broken, vec![], "{}", report.text());
+    assert_eq!(report.exit_code(), 0);
+    report
+}
+
+#[test]
+fn a_good_run_is_passed_and_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let receipt = good_run(&dir, &Shape::default());
+    assert_eq!(
+        receipt.verdict,
+        Verdict::Passed,
+        "{:?} {:?}",
+        receipt.reasons,
+        receipt.failures
+    );
+    assert_eq!(receipt.headline(), "PASSED (model, host)");
+    assert_eq!(receipt.totals.steps_passed, 12);
+    assert_eq!(receipt.totals.checks_passed, 30);
+    assert_eq!(receipt.totals.checks_skipped, 6);
+    let survivor = &receipt.failfast[0].survivors[0];
+    assert_eq!(survivor.after_ms, Some(18.0));
+    assert!(survivor.named_victim);
+    let report = whole(&dir);
+    assert_eq!(report.verdict, Verdict::Passed);
+    assert_eq!(report.receipt.unwrap(), receipt);
+    for file in [
+        "receipt.json",
+        "receipt.md",
+        "report.html",
+        "junit.xml",
+        "events.jsonl",
+        "receipt.intoto.json",
+    ] {
+        assert!(dir.join(file).is_file(), "{file}");
+    }
+    assert!(dir.join("logs/none/suite-host/rank-1.log").is_file());
+}
+
+#[test]
+fn sha256sum_itself_agrees() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    good_run(&dir, &Shape::default());
+    let out = std::process::Command::new("sha256sum")
+        .args(["--check", "--strict", "--quiet", "SHA256SUMS"])
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Case 122: several runs never share a file.
+#[test]
+fn an_existing_directory_is_refused_and_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("mine"), "x").unwrap();
+    let made = Store::create(
+        &dir,
+        Shape::default().start(),
+        &plan(),
+        redactor(),
+        Options::default(),
+    );
+    let error = made.err().unwrap();
+    assert!(matches!(error, StoreError::Exists(_)));
+    assert_eq!(error.exit_code(), 2);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+}
+
+#[test]
+fn a_place_that_cannot_hold_it_is_refused() {
+    let made = Store::create(
+        std::path::Path::new("/proc/receipt"),
+        Shape::default().start(),
+        &plan(),
+        redactor(),
+        Options::default(),
+    );
+    let error = made.err().unwrap();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    assert!(error.to_string().contains("/proc/receipt"), "{error}");
+}
+
+#[test]
+fn any_changed_byte_is_found_and_its_file_named() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    good_run(&dir, &shape);
+    let mut names = vec!["SHA256SUMS".to_owned()];
+    let sums = fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
+    names.extend(
+        sums.lines()
+            .filter(|l| !l.starts_with('#'))
+            .map(|l| l.split_once("  ").unwrap().1.to_owned()),
+    );
+    assert!(names.len() > 8);
+    for name in names {
+        let path = dir.join(&name);
+        let good = fs::read(&path).unwrap();
+        // Every byte of the sums, since they protect the rest; a sample of the others.
+        let step = if name == "SHA256SUMS" {
+            7
+        } else {
+            good.len() / 6 + 1
+        };
+        for at in (0..good.len()).step_by(step).chain([good.len() - 1]) {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&path, &bad).unwrap();
+            let report = verify(&dir, &verify::Options::default());
+            assert_eq!(report.exit_code(), 1, "{name} byte {at}");
+            assert!(
+                report.broken.iter().any(|b| b.file == name),
+                "{name} byte {at}: {:?}",
+                report.broken
+            );
+        }
+        fs::write(&path, &good).unwrap();
+    }
+    whole(&dir);
+    fs::write(dir.join("extra.txt"), "x").unwrap();
+    let report = verify(&dir, &verify::Options::default());
+    assert_eq!(report.broken[0].file, "extra.txt");
+    fs::remove_file(dir.join("extra.txt")).unwrap();
+    fs::remove_file(dir.join("receipt.md")).unwrap();
+    let report = verify(&dir, &verify::Options::default());
+    assert_eq!(report.broken[0].to_string(), "receipt.md: it is missing");
+}
+
+/// Somebody who can compute hashes cannot change what the record says.
+#[test]
+fn a_forged_verdict_with_right_hashes_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        failfast: false,
+        ..Shape::default()
+    };
+    let mut store = create(&dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    bad_step(&mut store, &key("none", "suite-host", 1), &shape, 3);
+    good_step(&mut store, &key("none", "bench-host", 1), &shape, 5);
+    assert_eq!(store.finish(end(9)).unwrap().verdict, Verdict::Failed);
+    let text = fs::read_to_string(dir.join("receipt.json")).unwrap();
+    let forged = text.replacen("FAILED", "PASSED", 1);
+    fs::write(dir.join("receipt.json"), &forged).unwrap();
+    let sums = fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
+    let mut sums = tp_receipt::store::sums::Sums::parse(&sums).unwrap();
+    let hash = std::process::Command::new("sha256sum")
+        .arg(dir.join("receipt.json"))
+        .output()
+        .unwrap()
+        .stdout;
+    sums.files.insert(
+        "receipt.json".into(),
+        String::from_utf8(hash[..64].to_vec()).unwrap(),
+    );
+    fs::write(dir.join("SHA256SUMS"), sums.render()).unwrap();
+    let report = verify(&dir, &verify::Options::default());
+    let said: Vec<String> = report.broken.iter().map(ToString::to_string).collect();
+    assert!(
+        said.iter()
+            .any(|s| s == "receipt.json: `verdict` is \"PASSED\"; the record gives \"FAILED\""),
+        "{said:?}"
+    );
+    assert_eq!(report.verdict, Verdict::Failed);
+}
+
+#[test]
+fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let mut store = create(&dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    let open = key("none", "suite-host", 1);
+    store.step_begin(step_start(&open, 2, 3)).unwrap();
+    store.event(&hello(0, 2)).unwrap();
+    store.log(0, b"half a li").unwrap();
+    store.flush().unwrap();
+    drop(store);
+    let mut events = fs::OpenOptions::new()
+        .append(true)
+        .open(dir.join("events.jsonl"))
+        .unwrap();
+    std::io::Write::write_all(&mut events, b"{\"schema\":1,\"t\":0.").unwrap();
+    drop(events);
+    fs::write(dir.join("receipt.json.tmp"), "{").unwrap();
+    let report = whole(&dir);
+    assert_eq!(report.verdict, Verdict::Incomplete);
+    assert!(
+        report.notes.iter().any(|n| n.contains("no whole line")),
+        "{:?}",
+        report.notes
+    );
+
+    let other = serde_json::json!({ "schema": 1, "hosts": [] });
+    let refused = Store::resume(
+        &dir,
+        &other,
+        redactor(),
+        Options::default(),
+        &at(10),
+    )
+    .err()
+    .unwrap();
+    assert!(refused.to_string().contains("plan is another one"), "{refused}");
+    let resumed = Store::resume(
+        &dir,
+        &plan(),
+        redactor(),
+        Options::default(),
+        &at(10),
+    )
+    .unwrap();
+    assert_eq!(
+        resumed.receipt.step("none", "hca").unwrap().verdict,
+        Verdict::Passed
+    );
+    assert_eq!(
+        resumed.receipt.step("none", "suite-host").unwrap().verdict,
+        Verdict::Incomplete
+    );
+    let mut store = resumed.store;
+    whole(&dir);
+    assert_eq!(store.next_attempt("none", "suite-host"), 2);
+    good_step(&mut store, &key("none", "suite-host", 2), &shape, 11);
+    for (n, step) in ["bench-host", "failfast-host-kill-1"].into_iter().enumerate() {
+        good_step(&mut store, &key("none", step, 1), &shape, 13 + 2 * n as u32);
+    }
+    let receipt = store.finish(end(20)).unwrap();
+    assert_eq!(receipt.verdict, Verdict::Passed, "{:?}", receipt.reasons);
+    assert_eq!(receipt.resumed, 1);
+    assert_eq!(receipt.step("none", "suite-host").unwrap().attempts.len(), 2);
+    let report = whole(&dir);
+    assert_eq!(report.verdict, Verdict::Passed);
+    let again = Store::resume(
+        &dir,
+        &plan(),
+        redactor(),
+        Options::default(),
+        &at(30),
+    )
+    .err()
+    .unwrap();
+    assert!(again.to_string().contains("the run has ended"), "{again}");
+}
+
+/// The directory as it is after every single write of a run: what a kill at that moment would leave.
+#[test]
+fn every_moment_of_a_run_is_consistent() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    good_run(&dir, &shape);
+    let sealed = fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
+    let receipt = Receipt::from_json(&fs::read_to_string(dir.join("receipt.json")).unwrap()).unwrap();
+    assert!(sealed.contains("# was "));
+    // Killed between the two last renames: the sums are the sealed ones, the document is the one before.
+    let mut store = create(&root.path().join("twin"), &shape);
+    let mut second = 1;
+    for step in shape.steps() {
+        good_step(&mut store, &key("none", &step, 1), &shape, second);
+        second += 2;
+    }
+    drop(store);
+    let twin = root.path().join("twin");
+    let report = whole(&twin);
+    assert_eq!(report.verdict, Verdict::Incomplete);
+    let last = fs::read_to_string(twin.join("receipt.json")).unwrap();
+    fs::rename(dir.join("receipt.json"), dir.join("receipt.json.tmp")).unwrap();
+    fs::write(dir.join("receipt.json"), last).unwrap();
+    let report = whole(&dir);
+    assert_eq!(report.verdict, Verdict::Incomplete);
+    assert_eq!(receipt.verdict, Verdict::Passed);
+}
+
+#[test]
+fn early_moments_are_consistent_and_lost_sums_are_not() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let store = create(&dir, &Shape::default());
+    drop(store);
+    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
+    fs::remove_file(dir.join("receipt.json")).unwrap();
+    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
+    fs::remove_file(dir.join("SHA256SUMS")).unwrap();
+    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
+    fs::remove_file(dir.join("events.jsonl")).unwrap();
+    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
+
+    let done = root.path().join("done");
+    good_run(&done, &Shape::default());
+    fs::remove_file(done.join("SHA256SUMS")).unwrap();
+    let report = verify(&done, &verify::Options::default());
+    assert_eq!(
+        (report.exit_code(), report.broken[0].file.as_str()),
+        (1, "SHA256SUMS")
+    );
+
+    let other = root.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("notes.txt"), "x").unwrap();
+    assert_eq!(verify(&other, &verify::Options::default()).exit_code(), 2);
+    assert_eq!(
+        verify(&root.path().join("none"), &verify::Options::default()).exit_code(),
+        2
+    );
+}
+
+#[test]
+fn odd_bytes_and_endless_logs_are_kept_as_far_as_possible_and_said() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        failfast: false,
+        ..Shape::default()
+    };
+    let options = Options {
+        log_bytes: 80_000,
+        ..Options::default()
+    };
+    let mut store = Store::create(&dir, shape.start(), &plan(), Redactor::off(), options).unwrap();
+    let step = key("none", "suite-host", 1);
+    store.step_begin(step_start(&step, 2, 1)).unwrap();
+    store.log(0, b"caf\xe9 \xff\n\x1b[2Jgone\n").unwrap();
+    for n in 0..20_000 {
+        store.log(1, format!("line {n} of many\n").as_bytes()).unwrap();
+    }
+    store.log(1, &vec![b'x'; 300_000]).unwrap();
+    store.log(1, b"\nthe very last").unwrap();
+    store.step_end(step_end(&step, 2)).unwrap();
+    store.finish(end(3)).unwrap();
+    let odd = fs::read_to_string(dir.join("logs/none/suite-host/rank-0.log")).unwrap();
+    assert!(odd.starts_with("caf\\xe9 \\xff\n\\x1b[2Jgone\n"), "{odd}");
+    assert!(odd.contains("2 bytes of this log were not UTF-8"), "{odd}");
+    let long = fs::read_to_string(dir.join("logs/none/suite-host/rank-1.log")).unwrap();
+    assert!(long.len() < 81_000, "{}", long.len());
+    assert!(long.starts_with("line 0 of many\n"));
+    assert!(long.contains("reached its limit of 80000 bytes"));
+    assert!(long.contains("bytes left out here]"));
+    assert!(
+        long.trim_end().ends_with("the very last"),
+        "{}",
+        &long[long.len() - 100..]
+    );
+    whole(&dir);
+}
+
+#[test]
+fn a_full_disk_is_said_and_loses_nothing_that_was_there() {
+    // A file system of 256 KiB, where the machine lets us mount one.
+    let root = tempfile::tempdir().unwrap();
+    let mount = root.path().join("small");
+    fs::create_dir(&mount).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
+        .arg(&mount)
+        .status()
+        .is_ok_and(|s| s.success());
+    if !mounted {
+        eprintln!("skipped: this user may not mount a small file system");
+        return;
+    }
+    let dir = mount.join("receipt");
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let mut store = create(&dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    let step = key("none", "suite-host", 1);
+    store.step_begin(step_start(&step, 2, 3)).unwrap();
+    let failed = (0..100_000).find_map(|n| store.log(0, format!("line {n}\n").as_bytes()).err());
+    let ended = store.step_end(step_end(&step, 4)).err();
+    let text = failed.or(ended).map(|e| e.to_string()).unwrap_or_default();
+    drop(store);
+    let report = verify(&dir, &verify::Options::default());
+    let unmounted = std::process::Command::new("umount")
+        .arg(&mount)
+        .status()
+        .is_ok_and(|s| s.success());
+    assert!(
+        text.contains("rank-0.log") && text.contains("make room"),
+        "{text}"
+    );
+    assert_eq!(
+        (report.broken.clone(), report.verdict.clone()),
+        (vec![], Verdict::Incomplete),
+        "{}",
+        report.text()
+    );
+    assert!(unmounted);
+}

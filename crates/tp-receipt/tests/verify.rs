@@ -1,0 +1,479 @@
+//! Verification of receipts that are large, signed, forged, or of runs that were killed; and what never reads as passed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::*;
+use tp_receipt::event::{Event, Kind, Outcome};
+use tp_receipt::receipt::{Deriver, Receipt, Verdict};
+use tp_receipt::record::{Record, RunEnd, StepEvent};
+use tp_receipt::store::{Options, Store};
+use tp_receipt::verify::{self, signature, verify};
+
+/// 64 ranks, 3 arms, 20 steps, 200 checks a rank and step: three quarters of a million checks.
+#[test]
+fn a_large_receipt_is_written_and_verified_quickly_and_its_page_is_small() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        ranks: 64,
+        suites: 18,
+        checks: 200,
+        failfast: false,
+        ..Shape::default()
+    };
+    assert_eq!(shape.steps().len(), 20);
+    let begun = Instant::now();
+    let receipt = good_run(&dir, &shape);
+    let written = begun.elapsed();
+    let begun = Instant::now();
+    let report = verify(&dir, &verify::Options::default());
+    let verified = begun.elapsed();
+    eprintln!("written in {written:?}, verified in {verified:?}");
+    assert_eq!(report.broken, vec![]);
+    assert_eq!(receipt.verdict, Verdict::Passed, "{:?}", receipt.reasons);
+    assert_eq!(receipt.totals.checks_passed, 64 * 3 * 18 * 200);
+    let size = |name: &str| fs::metadata(dir.join(name)).unwrap().len();
+    eprintln!(
+        "page {} B, document {} B, record {} B",
+        size("report.html"),
+        size("receipt.json"),
+        size("events.jsonl")
+    );
+    assert!(size("report.html") < 5_000_000);
+    // Generous: a debug build on a busy machine.
+    assert!(written + verified < Duration::from_secs(120));
+}
+
+fn keygen(args: &[&str]) -> bool {
+    Command::new("ssh-keygen")
+        .args(args)
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+#[test]
+fn a_signature_is_checked_when_there_is_one() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    good_run(
+        &dir,
+        &Shape {
+            arms: vec!["none"],
+            ..Shape::default()
+        },
+    );
+    let key_of = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let (mine, other) = (key_of("mine"), key_of("other"));
+    for key in [&mine, &other] {
+        assert!(
+            keygen(&["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key]),
+            "ssh-keygen is needed here"
+        );
+    }
+    let allowed = |key: &str| {
+        let path = root.path().join(format!(
+            "allowed-{}",
+            Path::new(key).file_name().unwrap().to_str().unwrap()
+        ));
+        fs::write(
+            &path,
+            format!(
+                "me@example.org {}",
+                fs::read_to_string(format!("{key}.pub")).unwrap()
+            ),
+        )
+        .unwrap();
+        verify::Options {
+            allowed_signers: Some(path),
+            ..verify::Options::default()
+        }
+    };
+    let unsigned = verify(&dir, &allowed(&mine));
+    assert_eq!(
+        unsigned.broken[0].to_string(),
+        "SHA256SUMS.sig: it is missing, and a signature was asked for"
+    );
+    signature::sign(&dir, Path::new(&mine)).unwrap();
+    for options in [verify::Options::default(), allowed(&mine)] {
+        let report = verify(&dir, &options);
+        assert_eq!(report.broken, vec![], "{}", report.text());
+        assert!(
+            report.notes.iter().any(|n| n.starts_with("signed")),
+            "{:?}",
+            report.notes
+        );
+    }
+    let by_name = verify::Options {
+        signer: Some("me@example.org".into()),
+        ..allowed(&mine)
+    };
+    assert_eq!(verify(&dir, &by_name).exit_code(), 0);
+    let wrong_name = verify::Options {
+        signer: Some("you@example.org".into()),
+        ..allowed(&mine)
+    };
+    assert_eq!(verify(&dir, &wrong_name).exit_code(), 1);
+    let stranger = verify(&dir, &allowed(&other));
+    assert_eq!(stranger.broken[0].file, "SHA256SUMS.sig");
+    let path = dir.join("SHA256SUMS.sig");
+    let good = fs::read(&path).unwrap();
+    for at in (0..good.len()).step_by(11).chain([good.len() - 1, 28, 29]) {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&path, &bad).unwrap();
+        let report = verify(&dir, &verify::Options::default());
+        assert!(
+            report.broken.iter().any(|b| b.file == "SHA256SUMS.sig"),
+            "byte {at}"
+        );
+    }
+    fs::write(&path, good).unwrap();
+}
+
+#[test]
+fn the_runner_binary_is_compared_when_it_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    good_run(
+        &dir,
+        &Shape {
+            arms: vec!["none"],
+            ..Shape::default()
+        },
+    );
+    let binary = root.path().join("tf-tp-test");
+    fs::write(&binary, "another program").unwrap();
+    let options = verify::Options {
+        binary: Some(binary.clone()),
+        ..verify::Options::default()
+    };
+    let report = verify(&dir, &options);
+    assert_eq!(report.exit_code(), 1);
+    assert!(report.broken[0].what.contains(BINARY), "{:?}", report.broken);
+    let gone = verify::Options {
+        binary: Some(root.path().join("none")),
+        ..verify::Options::default()
+    };
+    assert_eq!(verify(&dir, &gone).exit_code(), 2);
+}
+
+/// Writes a sealed receipt from records that no orchestrator of ours would write, to see what `verify` says of them.
+fn sealed_with(dir: &Path, change: impl Fn(&mut Event)) -> verify::Report {
+    let shape = Shape {
+        arms: vec!["none"],
+        failfast: false,
+        ..Shape::default()
+    };
+    let mut store = create(dir, &shape);
+    for (n, name) in shape.steps().into_iter().enumerate() {
+        let step = key("none", &name, 1);
+        store
+            .step_begin(step_start(&step, shape.ranks, 1 + n as u32))
+            .unwrap();
+        for mut event in good_events(&step, &shape) {
+            change(&mut event);
+            store.event(&event).unwrap();
+        }
+        store.step_end(step_end(&step, 1 + n as u32)).unwrap();
+    }
+    let receipt = store.finish(end(9)).unwrap();
+    assert_ne!(receipt.verdict, Verdict::Passed);
+    verify(dir, &verify::Options::default())
+}
+
+#[test]
+fn ranks_that_differ_in_what_must_be_equal_break_it() {
+    let root = tempfile::tempdir().unwrap();
+    type Change = fn(&mut tp_receipt::event::Hello);
+    let cases: [(&str, Change); 4] = [
+        ("session", |h| h.session = "other".into()),
+        ("runner binary", |h| h.binary_sha256 = "cd".repeat(32)),
+        ("world", |h| h.world = 3),
+        ("kernel image", |h| h.image_sha256 = Some("ef".repeat(32))),
+    ];
+    for (n, (what, change)) in cases.into_iter().enumerate() {
+        let report = sealed_with(&root.path().join(n.to_string()), |event| {
+            if let (Some(1), Kind::Hello(hello)) = (event.rank, &mut event.kind) {
+                change(hello);
+            }
+        });
+        assert_eq!(report.exit_code(), 1);
+        let expected = format!("the ranks differ in {what}");
+        assert!(
+            report
+                .broken
+                .iter()
+                .any(|b| b.file == "events.jsonl" && b.what.contains(&expected)),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn times_out_of_order_break_it() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        failfast: false,
+        ..Shape::default()
+    };
+    let mut store = create(&dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 50);
+    good_step(&mut store, &key("none", "suite-host", 1), &shape, 20);
+    store.finish(end(90)).unwrap();
+    let report = verify(&dir, &verify::Options::default());
+    assert!(
+        report.broken[0]
+            .what
+            .contains("the begin of none/suite-host is at"),
+        "{}",
+        report.text()
+    );
+}
+
+// ---- nothing but a good run is PASSED ----
+
+fn records(shape: &Shape) -> Vec<Record> {
+    let mut out = vec![Record::Run(shape.start())];
+    let mut second = 1;
+    for arm in &shape.arms {
+        for name in shape.steps() {
+            let key = key(arm, &name, 1);
+            out.push(Record::Step(step_start(&key, shape.ranks, second)));
+            let events = good_events(&key, shape);
+            out.extend(events.into_iter().map(|event| {
+                Record::Event(StepEvent {
+                    key: Some(key.clone()),
+                    event,
+                })
+            }));
+            out.push(Record::StepEnd(step_end(&key, second + 1)));
+            second += 2;
+        }
+    }
+    out.push(Record::RunEnd(RunEnd {
+        ended: at(second),
+        ..RunEnd::default()
+    }));
+    out
+}
+
+fn essential(record: &Record) -> bool {
+    let Record::Event(StepEvent { event, .. }) = record else {
+        return true;
+    };
+    matches!(
+        event.kind,
+        Kind::Hello(_) | Kind::Summary(_) | Kind::Exit(_) | Kind::Inject(_) | Kind::Check(_)
+    ) && !matches!((&event.kind, event.rank), (Kind::Hello(_), Some(1)))
+}
+
+/// A way in which one record can say that something was not as it should be; `None` where this record has none.
+fn harm(record: &Record, how: u8) -> Option<Record> {
+    let mut record = record.clone();
+    match &mut record {
+        Record::Event(StepEvent { event, .. }) => match &mut event.kind {
+            Kind::Check(check) if check.outcome == Outcome::Passed => check.outcome = Outcome::Failed,
+            Kind::Summary(summary) => match how % 3 {
+                0 => summary.failed += 1,
+                1 => summary.passed += 1,
+                _ => summary.skipped += 1,
+            },
+            Kind::Exit(exit) => match how % 3 {
+                0 => {
+                    *exit = tp_receipt::event::Exit {
+                        code: Some(1),
+                        ..exit.clone()
+                    }
+                }
+                1 => (exit.code, exit.signal) = (None, Some(11)),
+                _ => (exit.code, exit.signal) = (None, None),
+            },
+            Kind::Hello(hello) => match how % 3 {
+                0 => hello.session.push('x'),
+                1 => hello.world += 1,
+                _ => hello.binary_sha256 = "00".repeat(32),
+            },
+            Kind::Inject(inject) => inject.monotonic_ns = 1,
+            _ => return None,
+        },
+        Record::StepEnd(end) => match how % 2 {
+            0 => end.errors.push("deadline passed".into()),
+            _ => end.interrupted = true,
+        },
+        Record::RunEnd(end) => end.interrupted = Some("SIGINT".into()),
+        _ => return None,
+    }
+    // A survivor's late exit is 3 s after the injection; an exit with another code is wrong in every step but one.
+    (format!("{record:?}") != String::new()).then_some(record)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn any_host_or_step_that_is_not_right_is_never_passed(at in any::<prop::sample::Index>(), how: u8) {
+        let shape = Shape { checks: 2, ..Shape::default() };
+        let good = records(&shape);
+        prop_assert_eq!(Receipt::derive(&good).verdict, Verdict::Passed);
+        let which = at.index(good.len());
+        if let Some(bad) = harm(&good[which], how) {
+            let mut all = good.clone();
+            all[which] = bad;
+            if all != good {
+                let receipt = Receipt::derive(&all);
+                prop_assert_ne!(&receipt.verdict, &Verdict::Passed, "{:?} {:?}", all[which], receipt.failures);
+                prop_assert_ne!(receipt.verdict.exit_code(), 0);
+            }
+        }
+        // Nor is one from which something is missing: everything from here on, or what a rank must say.
+        let receipt = Receipt::derive(&good[..which]);
+        prop_assert_ne!(receipt.verdict, Verdict::Passed);
+        if essential(&good[which]) {
+            let mut all = good.clone();
+            all.remove(which);
+            prop_assert_ne!(Receipt::derive(&all).verdict, Verdict::Passed, "without {:?}", good[which]);
+        }
+    }
+}
+
+#[test]
+fn repeats_and_retries_are_all_recorded() {
+    let shape = Shape {
+        arms: vec!["none"],
+        failfast: false,
+        ..Shape::default()
+    };
+    let mut deriver = Deriver::default();
+    let mut start = shape.start();
+    start.planned.retain(|p| p.step == "suite-host");
+    start.planned[0].repeat = 2;
+    deriver.push(&Record::Run(start));
+    let run = |deriver: &mut Deriver, attempt: u32| {
+        let key = key("none", "suite-host", attempt);
+        deriver.push(&Record::Step(step_start(&key, 2, attempt)));
+        for event in good_events(&key, &shape) {
+            deriver.push(&Record::Event(StepEvent {
+                key: Some(key.clone()),
+                event,
+            }));
+        }
+        deriver.push(&Record::StepEnd(step_end(&key, attempt)));
+        deriver.push(&Record::RunEnd(end(9)));
+        deriver.receipt()
+    };
+    let once = run(&mut deriver, 1);
+    assert_eq!(once.verdict, Verdict::Incomplete, "one of two repeats");
+    let twice = run(&mut deriver, 2);
+    assert_eq!(twice.verdict, Verdict::Passed, "{:?}", twice.reasons);
+    assert_eq!(twice.step("none", "suite-host").unwrap().attempts.len(), 2);
+}
+
+// ---- killed at any moment ----
+
+const CHILD: &str = "TP_RECEIPT_KILLED_WRITER";
+
+fn small() -> Shape {
+    Shape {
+        arms: vec!["none", "nccl"],
+        ..Shape::default()
+    }
+}
+
+/// Not a test of its own: the process that is killed.
+#[test]
+fn killed_writer() {
+    let Some(dir) = std::env::var_os(CHILD) else {
+        return;
+    };
+    loop_steps(create(Path::new(&dir), &small()), 0);
+}
+
+/// Runs what is still to be run.
+fn loop_steps(mut store: Store, resumed: u32) -> Receipt {
+    let shape = small();
+    let mut second = 1 + resumed * 100;
+    let before = store.receipt();
+    for arm in &shape.arms {
+        for step in shape.steps() {
+            if before.step(arm, &step).is_some_and(|s| s.verdict.passed()) {
+                continue;
+            }
+            let attempt = store.next_attempt(arm, &step);
+            good_step(&mut store, &key(arm, &step, attempt), &shape, second);
+            second += 2;
+        }
+    }
+    store.finish(end(second)).unwrap()
+}
+
+/// 20 kills; `TP_KILLS=200` for the long test.
+#[test]
+fn killed_at_any_moment_it_is_consistent_and_can_go_on() {
+    let kills: u32 = std::env::var("TP_KILLS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(20);
+    let root = tempfile::tempdir().unwrap();
+    let me = std::env::current_exe().unwrap();
+    let spawn = |dir: &Path| {
+        let mut command = Command::new(&me);
+        command
+            .args(["--exact", "killed_writer"])
+            .env(CHILD, dir)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let begun = Instant::now();
+    assert!(spawn(&root.path().join("whole")).wait().unwrap().success());
+    let whole = begun.elapsed();
+    let mut cut = 0;
+    for n in 0..kills {
+        let dir = root.path().join(format!("run-{n}"));
+        let mut child = spawn(&dir);
+        // Moments all over the run, its begin and its end included.
+        std::thread::sleep(whole.mul_f64(f64::from(n) * 1.1 / f64::from(kills)));
+        let _ = child.kill();
+        child.wait().unwrap();
+        if !dir.exists() {
+            continue;
+        }
+        let report = verify(&dir, &verify::Options::default());
+        assert_eq!(report.broken, vec![], "kill {n}: {}", report.text());
+        if report.verdict == Verdict::Passed {
+            continue;
+        }
+        assert_eq!(report.verdict, Verdict::Incomplete, "kill {n}");
+        cut += 1;
+        match Store::resume(&dir, &plan(), redactor(), Options::default(), &at(90)) {
+            Ok(resume) => {
+                let receipt = loop_steps(resume.store, 1);
+                assert_eq!(
+                    receipt.verdict,
+                    Verdict::Passed,
+                    "kill {n}: {:?}",
+                    receipt.reasons
+                );
+                assert_eq!(
+                    verify(&dir, &verify::Options::default()).exit_code(),
+                    0,
+                    "kill {n}"
+                );
+            }
+            Err(e) => assert!(
+                e.to_string().contains("before it recorded anything"),
+                "kill {n}: {e}"
+            ),
+        }
+    }
+    assert!(cut > 0, "no kill came within the run ({whole:?})");
+}
