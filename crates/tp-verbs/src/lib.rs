@@ -1,11 +1,24 @@
 //! libibverbs, loaded at run time: devices, regions, queue pairs, completions.
 //!
 //! Three layers. [`sys`] is what bindgen makes of rdma-core's header. [`Verbs`] is a library that was found and has every
-//! function that this project needs. Nothing here links libibverbs, and nothing panics where it is absent.
+//! function that this project needs. [`Context`], [`MemoryRegion`], [`QueuePair`] and [`CompletionQueue`] own what the
+//! library gives and free it in the right order; each failure is an [`Error`] that names call, device, port, GID, peer
+//! and errno with its usual cause. [`post`] decides what may be posted, without any device.
+//!
+//! Nothing here links libibverbs, and nothing panics where it is absent.
 
+mod cause;
+mod completion;
+mod device;
+mod error;
+mod event;
+mod gid;
 mod library;
+mod memory;
 mod os;
+pub mod post;
 mod probe;
+mod queue_pair;
 mod search;
 #[allow(
     missing_docs,
@@ -18,6 +31,13 @@ mod search;
 )]
 pub mod sys;
 
+pub use completion::{Completion, CompletionQueue, Failure};
+pub use device::{Context, Mtu, PortAttributes, PortState};
+pub use error::{Details, Error, Place};
+pub use event::{Event, EventKind};
+pub use gid::{Gid, GidType, PortNum};
 pub use library::{Attempt, Functions, LoadError, REQUIRED, Verbs};
+pub use memory::{MemoryRegion, Pages, ProtectionDomain};
 pub use probe::{Probe, probe};
+pub use queue_pair::{Capacity, Far, Near, Path, QueuePair, State};
 pub use search::Search;

@@ -1,8 +1,9 @@
 //! What this host has of RDMA, without failing: the library, its providers, the kernel's devices, the nodes to open them.
 
-use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
+use crate::cause;
+use crate::device::List;
 use crate::{Attempt, LoadError, Search, Verbs};
 
 /// The result of looking for libibverbs and what it needs.
@@ -177,25 +178,11 @@ fn providers(library: &Path) -> Vec<String> {
 
 /// The devices that the library offers, in its order; the error is the system's reason.
 fn device_names(verbs: &Verbs) -> Result<Vec<String>, String> {
-    let functions = verbs.functions();
-    let mut count: c_int = 0;
-    // SAFETY: the pointer is to a live int; the list is freed below and not used after.
-    let list = unsafe { (functions.ibv_get_device_list)(&raw mut count) };
-    if list.is_null() {
-        let error = std::io::Error::last_os_error();
-        return Err(match error.raw_os_error() {
-            Some(libc::ENOSYS) => {
-                "the kernel has no RDMA devices for user space (ib_uverbs is not loaded)".to_owned()
-            }
-            _ => error.to_string(),
-        });
+    match List::new(verbs) {
+        Ok(list) => Ok(list.devices().map(|(_, name)| name).collect()),
+        Err(errno) => Err(match cause::of_errno("ibv_get_device_list", errno) {
+            Some(cause) => cause.to_owned(),
+            None => std::io::Error::from_raw_os_error(errno).to_string(),
+        }),
     }
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the library gives `count` devices; each name lives in its device, which the list keeps.
-    let names = (0..count)
-        .map(|number| unsafe { crate::library::text((functions.ibv_get_device_name)(*list.add(number))) })
-        .collect();
-    // SAFETY: the list came from this library and nothing of it is kept.
-    unsafe { (functions.ibv_free_device_list)(list) };
-    Ok(names)
 }
