@@ -201,7 +201,7 @@ fn check_reachable(document: &Document, got: &PickDocument) {
             );
             assert_eq!(ip.to_string(), rail.address);
             assert_ne!(ip, peer_ip);
-            assert_eq!(got_pinned(document, rank.rank) || !is_link_local(ip), true);
+            assert!(got_pinned(document, rank.rank) || !is_link_local(ip));
             match rail.by {
                 By::Subnet => assert!(
                     inside(facts, ip, peer_ip) && inside(peer_facts, peer_ip, ip),
@@ -362,66 +362,4 @@ proptest! {
         let _ = RankFacts::from_bytes(&bytes);
         let _ = Document::from_toml(&text);
     }
-}
-
-/// 10,000 ports on 64 ranks, every rank sharing its subnets with all others.
-fn large() -> Document {
-    let ranks = (0u32..64).map(|rank| {
-        let mut facts = RankFacts {
-            rank,
-            host: Some(format!("h{rank}")),
-            ..RankFacts::default()
-        };
-        for index in 0u32..157 {
-            let ip = IpAddr::from([10, 1, index as u8, rank as u8 + 1]);
-            let netdev = format!("eth{index}");
-            facts.ports.push(Port {
-                device: format!("mlx5_{index}"),
-                state: Some(PortState::Active),
-                link_layer: Some(LinkLayer::Ethernet),
-                netdev: Some(netdev.clone()),
-                carrier: Some(true),
-                active_mtu: Some(4096),
-                speed_gbps: Some(200.0),
-                gids: Some(vec![Gid {
-                    index: Some(GidIndex(3)),
-                    gid: Some(gid_of(ip)),
-                    kind: Some(GidType::V2),
-                    netdev: Some(netdev.clone()),
-                }]),
-                ..Port::default()
-            });
-            let address = IfAddr {
-                ip,
-                prefix_len: Some(24),
-            };
-            facts.addresses.push(Address {
-                netdev: Some(netdev),
-                address: Some(address),
-            });
-        }
-        facts
-    });
-    Document::of_ranks(ranks.collect()).unwrap()
-}
-
-#[test]
-fn ten_thousand_ports_are_quick() {
-    let text = large().to_toml().unwrap();
-    let start = std::time::Instant::now();
-    let document = Document::from_toml(&text).unwrap();
-    let parsed = start.elapsed();
-    let got = pick(&document, &Options::default());
-    let picked = start.elapsed();
-    assert!(got.ok, "{:?}", got.error);
-    let json = serde_json::to_string(&got).unwrap();
-    let total = start.elapsed();
-    println!(
-        "parse {parsed:?}, pick {:?}, json of {} bytes {:?}",
-        picked - parsed,
-        json.len(),
-        total - picked
-    );
-    check_mirrored(&got);
-    assert!(total.as_secs() < 30, "{total:?} for 10,048 ports");
 }

@@ -5,23 +5,27 @@
 //! called.
 
 mod host;
+mod matching;
 mod nccl_env;
 mod pair;
+mod prepare;
+mod propose;
 mod reasons;
 mod routes;
 mod select;
+mod variables;
 mod warn;
 mod world;
 
-use crate::code::ErrorCode;
 use crate::document::{PickDocument, PickError, RankPick, SCHEMA};
 use crate::facts::Document;
 use crate::ids::PortNum;
 use host::Host;
-use select::Selection;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use world::World;
+
+pub use propose::{MAX_PROPOSALS, Proposal, propose};
 
 /// What a pick may know beyond the facts.
 #[derive(Clone, Debug, Default)]
@@ -66,33 +70,13 @@ pub enum Probe {
 /// Picks the rails of all ranks. A refusal is a document with `ok` false and the error; the ranks are then there as far
 /// as the pick got.
 pub fn pick(document: &Document, options: &Options) -> PickDocument {
-    let mut soft = Vec::with_capacity(document.ranks.len());
-    for facts in &document.ranks {
-        match select::soft_allowed(&facts.env, facts.rank) {
-            Ok(allowed) => soft.push(allowed),
-            Err(error) => return PickDocument::refused(error),
-        }
-    }
-    let mut hosts: Vec<Host<'_>> = document
-        .ranks
-        .iter()
-        .zip(soft)
-        .map(|(facts, soft)| Host::new(facts, soft))
-        .collect();
-    hosts.sort_by_key(Host::rank);
-    if let Some(pair) = hosts.windows(2).find(|pair| pair[0].rank() == pair[1].rank()) {
-        let text = format!("rank {} is given twice", pair[0].rank());
-        return PickDocument::refused(PickError::new(ErrorCode::BadFile, pair[0].rank(), text));
-    }
-    let (selections, wrong) = select_all(&hosts, options);
-    let selections = match (selections, wrong) {
-        (Some(selections), None) => selections,
-        (_, error) => {
-            return PickDocument {
-                error,
-                ..blank(&hosts)
-            };
-        }
+    let hosts = match prepare::hosts(document) {
+        Ok(hosts) => hosts,
+        Err(error) => return PickDocument::refused(error),
+    };
+    let selections = match prepare::selections(&hosts, options) {
+        Ok(selections) => selections,
+        Err(error) => return blank(&hosts, error),
     };
     let world = World::solve(&hosts, &selections, &options.probes);
     let error = world.verdict();
@@ -107,30 +91,8 @@ pub fn pick(document: &Document, options: &Options) -> PickDocument {
     }
 }
 
-/// Every rank's variables, or the first thing wrong with one.
-fn select_all(hosts: &[Host<'_>], options: &Options) -> (Option<Vec<Selection>>, Option<PickError>) {
-    let mut selections = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let expected = options
-            .expected_addresses
-            .get(&host.rank())
-            .map_or(&[][..], Vec::as_slice);
-        if let Some(error) = expected
-            .iter()
-            .find_map(|&ip| reasons::address_mismatch(host, ip))
-        {
-            return (None, Some(error));
-        }
-        match select::select(host) {
-            Ok(selection) => selections.push(selection),
-            Err(error) => return (None, Some(error)),
-        }
-    }
-    (Some(selections), None)
-}
-
 /// The ranks with their ports and no rails, for a pick that was refused before any rail was looked for.
-fn blank(hosts: &[Host<'_>]) -> PickDocument {
+fn blank(hosts: &[Host<'_>], error: PickError) -> PickDocument {
     let ranks = hosts
         .iter()
         .map(|host| RankPick {
@@ -145,7 +107,7 @@ fn blank(hosts: &[Host<'_>]) -> PickDocument {
     PickDocument {
         schema: SCHEMA,
         ok: false,
-        error: None,
+        error: Some(error),
         ranks,
     }
 }

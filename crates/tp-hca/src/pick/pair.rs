@@ -2,6 +2,7 @@
 
 use crate::document::By;
 use crate::pick::host::{Endpoint, Host};
+use crate::pick::matching::matching;
 use crate::pick::select::{Selection, pinned};
 use crate::pick::{End, Probe, ProbeKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ pub(crate) enum Family {
 pub(crate) struct Side<'a> {
     pub host: &'a Host<'a>,
     /// Endpoints by subnet, each list in the order both ends know.
-    by_subnet: BTreeMap<ipnet::IpNet, Vec<usize>>,
+    pub by_subnet: BTreeMap<ipnet::IpNet, Vec<usize>>,
     /// The prefix lengths of those subnets.
     lens: BTreeSet<u8>,
     /// All of them, in that order.
@@ -242,7 +243,8 @@ impl Search<'_, '_> {
             self.pair_routed(&mine, &theirs, above);
             (mine, theirs) = self.free(&mine, &theirs);
         }
-        for (low, high) in self.matching(&mine, &theirs) {
+        let pairs = matching(&mine, &theirs, |low, high| self.possible(low, high));
+        for (low, high) in pairs {
             self.take(low, high, By::Subnet);
         }
     }
@@ -272,49 +274,6 @@ impl Search<'_, '_> {
         {
             self.take(low, high, By::Subnet);
         }
-    }
-
-    /// A largest matching that prefers equal positions: without failed probes, the k-th pairs with the k-th.
-    fn matching(&self, mine: &[usize], theirs: &[usize]) -> Vec<(usize, usize)> {
-        let mut partner: Vec<Option<usize>> = vec![None; theirs.len()];
-        for position in 0..mine.len() {
-            let mut seen = vec![false; theirs.len()];
-            self.augment(mine, theirs, position, &mut seen, &mut partner);
-        }
-        let mut pairs: Vec<(usize, usize)> = partner
-            .iter()
-            .enumerate()
-            .filter_map(|(high, low)| Some((mine[(*low)?], theirs[high])))
-            .collect();
-        pairs.sort_by_key(|pair| mine.iter().position(|&low| low == pair.0));
-        pairs
-    }
-
-    fn augment(
-        &self,
-        mine: &[usize],
-        theirs: &[usize],
-        low: usize,
-        seen: &mut [bool],
-        partner: &mut [Option<usize>],
-    ) -> bool {
-        let same_first = || std::iter::once(low).chain((0..theirs.len()).filter(move |&high| high != low));
-        let open = |high: &usize| *high < theirs.len() && self.possible(mine[low], theirs[*high]);
-        // A vacant partner first: only then must somebody move.
-        if let Some(high) = same_first().filter(open).find(|&high| partner[high].is_none()) {
-            partner[high] = Some(low);
-            return true;
-        }
-        for high in same_first().filter(open) {
-            if std::mem::replace(&mut seen[high], true) {
-                continue;
-            }
-            if partner[high].is_none_or(|other| self.augment(mine, theirs, other, seen, partner)) {
-                partner[high] = Some(low);
-                return true;
-            }
-        }
-        false
     }
 
     /// Ports whose routes lead to each other, where no subnet paired them.
@@ -385,7 +344,7 @@ fn one_per_port(side: &Side<'_>, endpoints: &mut Vec<usize>) {
 }
 
 /// Subnets of a side that overlap `net` and are not it.
-fn overlapping<'n>(
+pub(crate) fn overlapping<'n>(
     side: &'n Side<'_>,
     net: &ipnet::IpNet,
 ) -> impl Iterator<Item = (&'n ipnet::IpNet, &'n Vec<usize>)> {
