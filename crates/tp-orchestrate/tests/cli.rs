@@ -1,5 +1,7 @@
 //! The command line against bad input: one clear line, the right exit code, nothing half-written.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 mod common;
 
 use common::{ORCHESTRATE, Scratch, TWO, text, twins};
@@ -246,6 +248,13 @@ fn a_receipt_is_shown_reported_and_verified() {
     assert!(text(&scratch.output(&["report", "out"]).stdout).contains("PASSED"));
     let verified = scratch.output(&["receipt", "verify", "out"]);
     assert_eq!(verified.status.code(), Some(0), "{}", text(&verified.stdout));
+    let compared = scratch.output(&["receipt", "diff", "out", "out", "--fail-on-regression", "5"]);
+    assert_eq!(compared.status.code(), Some(0), "{}", text(&compared.stderr));
+    assert!(
+        text(&compared.stdout).contains("every step came out the same"),
+        "{}",
+        text(&compared.stdout)
+    );
     let path = scratch.path("out/receipt.md");
     fs::write(
         &path,

@@ -1,5 +1,7 @@
 //! Pages that are printed from tables stay current. `TP_UPDATE_DOCS=1` writes them again.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 mod common;
 
 use std::fs;
@@ -28,6 +30,7 @@ fn the_orchestrate_page_names_every_command_and_key() {
         "report",
         "receipt show",
         "receipt verify",
+        "receipt diff",
         "completions",
         "man",
         "--arms",

@@ -1,5 +1,7 @@
 //! What an inventory may not say, and the one line that says so. Numbers are those of the field's cases.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::path::Path;
 use tp_orchestrate::inventory::{Gpus, Inventory};
 

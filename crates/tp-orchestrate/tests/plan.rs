@@ -1,5 +1,7 @@
 //! The plan is a pure value: snapshots of what is printed, and the rules that make it.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::path::Path;
 use tp_orchestrate::Error;
 use tp_orchestrate::inventory::Inventory;

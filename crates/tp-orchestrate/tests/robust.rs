@@ -1,5 +1,7 @@
 //! Ranks that print garbage, hang, lie or cannot be started: the run goes on, says so, and is never PASSED.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 mod common;
 
 use common::{Scratch, TWO, receipt, text, two_with_limit};

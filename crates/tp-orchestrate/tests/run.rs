@@ -1,5 +1,7 @@
 //! The real runner under the orchestrator: real processes on this machine.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 mod common;
 
 use common::{Scratch, TWO, processes_with, receipt, runner, text, twins};

@@ -155,6 +155,25 @@ pub enum ReceiptCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Compare two receipts: where they come from, what came out, which latencies moved beyond their noise
+    Diff {
+        /// The earlier receipt's directory
+        before: PathBuf,
+        /// The later receipt's directory
+        after: PathBuf,
+        /// Exit with 1 where a step no longer passes or a latency grew by more than this many percent beyond the noise
+        #[arg(long, value_name = "PERCENT", value_parser = percent)]
+        fail_on_regression: Option<f64>,
+    },
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "want a number".to_owned())?;
+    if number.is_finite() && number >= 0.0 {
+        Ok(number)
+    } else {
+        Err("want a number of at least 0".to_owned())
+    }
 }
 
 /// Arguments of `completions`.

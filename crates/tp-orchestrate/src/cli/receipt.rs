@@ -21,6 +21,11 @@ pub(super) fn run(args: &ReceiptArgs) -> Result<u8, Error> {
             binary,
             json,
         } => check(receipt, binary.as_deref(), *json),
+        ReceiptCommand::Diff {
+            before,
+            after,
+            fail_on_regression,
+        } => compare(before, after, *fail_on_regression),
     }
 }
 
@@ -62,6 +67,12 @@ fn show(dir: &Path, json: bool) -> Result<u8, Error> {
         println!("{line}");
     }
     Ok(exit_code::PASSED)
+}
+
+fn compare(before: &Path, after: &Path, fail_on_regression: Option<f64>) -> Result<u8, Error> {
+    let diff = tp_receipt::diff::diff(&load(before)?.0, &load(after)?.0);
+    print!("{}", diff.text());
+    Ok(diff.exit_code(fail_on_regression))
 }
 
 fn check(dir: &Path, binary: Option<&Path>, json: bool) -> Result<u8, Error> {

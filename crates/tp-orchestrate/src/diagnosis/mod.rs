@@ -73,7 +73,7 @@ fn matched(signature: &Signature, evidence: &Evidence) -> Option<Diagnosis> {
         Sign::Line { all, any } => evidence.lines.iter().find_map(|(rank, line)| {
             let lower = line.to_lowercase();
             let has = |word: &&str| lower.contains(&word.to_lowercase());
-            let fits = all.iter().all(|w| has(w)) && (any.is_empty() || any.iter().any(|w| has(w)));
+            let fits = all.iter().all(&has) && (any.is_empty() || any.iter().any(has));
             fits.then(|| rank.map_or_else(|| line.clone(), |r| format!("rank {r}: {line}")))
         }),
         Sign::Signal(signal) => evidence

@@ -46,20 +46,11 @@ pub(super) const HOST: &[Signature] = &[
     },
     Signature {
         code: "port-in-use",
-        sign: one_of(
-            &[],
-            &[
-                "address already in use",
-                "eaddrinuse",
-                "port in use",
-                "port is in use",
-                "in use by another process",
-            ],
-        ),
+        sign: one_of(&[], &["address already in use", "is in use on this host"]),
         cause: "Another process took rank 0's TCP port between the moment it was found free and the moment rank 0 listened.",
         remedy: "Run the step again; if it comes back, look with `ss -ltnp` for the process that takes random ports.",
         source: "bind(2) EADDRINUSE",
-        example: "failed to listen on 127.0.0.1:29500: Address already in use (os error 98)",
+        example: "port 29500 is in use on this host: another run or program listens there",
     },
     Signature {
         code: "rank0-refused",
@@ -72,35 +63,26 @@ pub(super) const HOST: &[Signature] = &[
     Signature {
         code: "rank0-filtered",
         sign: one_of(
-            &[],
+            &["reach rank 0"],
             &[
                 "no route to host",
                 "network is unreachable",
                 "host is unreachable",
+                "timed out",
             ],
         ),
         cause: "No answer from rank 0's address: a firewall drops the packets, or there is no route to it.",
         remedy: "Open the step's TCP ports between the hosts (ufw, nftables), and check `ip route get ADDRESS`.",
         source: "field case 79; connect(2) EHOSTUNREACH, ENETUNREACH",
-        example: "failed to reach rank 0 at 192.0.2.1:29500: No route to host (os error 113)",
+        example: "failed to reach rank 0 at 192.0.2.1 port 29500 within 60.0 s: No route to host (os error 113)",
     },
     Signature {
         code: "rank-never-came",
-        sign: one_of(
-            &["rank"],
-            &[
-                "never came",
-                "did not come",
-                "never arrived",
-                "did not arrive",
-                "are missing",
-                "is missing",
-            ],
-        ),
+        sign: one_of(&["rank"], &["never came", "did not come to it"]),
         cause: "The named ranks did not reach rank 0 within the boot deadline.",
         remedy: "Look at the logs of the ranks that are named: they ended early, or they cannot reach rank 0's address.",
         source: "field case 113",
-        example: "the boot deadline of 60 s is over and rank 1 never came",
+        example: "rank 1 never came within 60.0 s",
     },
     Signature {
         code: "binary-differs",
@@ -108,7 +90,7 @@ pub(super) const HOST: &[Signature] = &[
         cause: "The ranks run different builds of the runner; equal version strings do not make them equal.",
         remedy: "Put the same file on every host (compare sha256sum) and run again.",
         source: "field case 97",
-        example: "ranks differ in binary_sha256: rank 0 has 4f1c…, rank 1 has 9a20…",
+        example: "the ranks differ in binary_sha256: `4f1c` (rank 0 on a), `9a20` (rank 1 on b)",
     },
     Signature {
         code: "settings-differ",
@@ -119,18 +101,15 @@ pub(super) const HOST: &[Signature] = &[
         cause: "The ranks were started with different values of a setting that must be equal.",
         remedy: "Give the named variable to every host in [defaults] env, not to one of them.",
         source: "design of the bootstrap's agreement",
-        example: "ranks differ in TF_TP_MAILBOX_MAX_KB: rank 0 has 256, rank 1 has 512",
+        example: "the ranks differ in TF_TP_MAILBOX_MAX_KB: `256` (rank 0 on a), `512` (rank 1 on b)",
     },
     Signature {
         code: "secret-wrong",
-        sign: one_of(
-            &["secret"],
-            &["wrong", "does not match", "not the same", "refused", "failed"],
-        ),
+        sign: one_of(&["secret"], &["differs", "does not know", "does not prove"]),
         cause: "A rank holds another session secret: it belongs to another run, or TF_TP_SECRET was set by hand.",
         remedy: "Look for leftovers of an earlier run on the hosts and end them; do not set TF_TP_SECRET in the inventory.",
         source: "design of the bootstrap",
-        example: "rank 1 was refused: its secret does not match this session's",
+        example: "rank 0 on a refused this rank: it does not know the secret: TF_TP_SECRET differs",
     },
     Signature {
         code: "lease-lost",

@@ -188,4 +188,22 @@ pub(super) const FABRIC: &[Signature] = &[
         source: "field case 29; ENOMEM",
         example: "failed to map 1073741824 B: Cannot allocate memory (os error 12)",
     },
+    Signature {
+        code: "peer-silent",
+        sign: line(&["no heartbeat for"]),
+        cause: "The named rank gave no sign of life although its connection stands: it is stopped, its host is frozen, or the \
+                link is cut.",
+        remedy: "Look at the named host: is it up, is the process stopped (state T in ps), is the cable in?",
+        source: "the fate channel's heartbeats",
+        example: "rank 1 on b failed in phase `run`: no heartbeat for 3.0 s: it is stopped, cut off or without power",
+    },
+    Signature {
+        code: "peer-lost",
+        sign: line(&["went away without a clean stop"]),
+        cause: "The named rank ended or was killed while the others were still at work; they left because of it.",
+        remedy: "Read the named rank's own log: what ended it stands there, not in this one.",
+        source: "field case 112; the fate channel",
+        example: "rank 1 on b failed in phase `run`: went away without a clean stop (end of stream): it failed, exited or \
+                  was killed",
+    },
 ];

@@ -97,22 +97,47 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn rail(peer: u32, device: &str, gid_index: u32) -> Kind {
+        Kind::Rail(Rail {
+            peer,
+            device: device.into(),
+            port: 1,
+            gid_index,
+            address: "192.0.2.1".into(),
+            peer_device: "x".into(),
+            peer_port: 1,
+            by: "subnet".into(),
+            probed: false,
+            model: true,
+        })
+    }
+
+    fn picks(rails: &[(u32, &str, u32)]) -> Picks {
+        let mut picks = Picks::default();
+        for (peer, device, gid_index) in rails {
+            picks.event(Some(0), &rail(*peer, device, *gid_index));
+        }
+        picks
+    }
+
+    #[test]
+    fn other_rails_than_in_the_none_arm_are_named() {
+        let none = picks(&[(1, "a", 3), (1, "b", 3)]);
+        assert_eq!(none.difference(&picks(&[(1, "a", 3), (1, "b", 3)]), 0), None);
+        let text = none.difference(&picks(&[(1, "b", 3)]), 0).unwrap();
+        assert_eq!(
+            text,
+            "rank 0 has other rails than in the none arm: b:1 to rank 1 x:1 instead of a:1 to rank 1 x:1, b:1 to rank 1 x:1"
+        );
+        assert!(
+            none.difference(&Picks::default(), 0)
+                .unwrap()
+                .contains("none instead of a:1")
+        );
+    }
+
     #[test]
     fn ports_stand_once_in_rail_order() {
-        let rail = |peer, device: &str, gid_index| {
-            Kind::Rail(Rail {
-                peer,
-                device: device.into(),
-                port: 1,
-                gid_index,
-                address: "192.0.2.1".into(),
-                peer_device: "x".into(),
-                peer_port: 1,
-                by: "subnet".into(),
-                probed: false,
-                model: true,
-            })
-        };
         let mut picks = Picks::default();
         for (peer, device, gid) in [(1, "b", 3), (1, "a", 5), (2, "b", 3)] {
             picks.event(Some(0), &rail(peer, device, gid));

@@ -73,7 +73,7 @@ impl Runner {
 
     /// The versions as name and value, as far as the runner gives them.
     pub fn versions(&self) -> Vec<(String, String)> {
-        let mut out = Vec::new();
+        let mut out = vec![("runner_sha256".to_owned(), self.sha256.clone())];
         for (index, line) in self.version.iter().enumerate() {
             match line.split_once(':') {
                 Some((name, value)) => out.push((name.trim().to_owned(), value.trim().to_owned())),
