@@ -134,6 +134,12 @@ const ROWS: &[Row] = &[
     // The other variables.
     (PAIR, &[(0, HCAS, "1")], "auto 1"),
     (PAIR, &[(0, HCAS, "1"), (0, TF, "mlx5_0,mlx5_1")], "bad-syntax"),
+    (PAIR, &[(0, HCAS, "1"), (0, NCCL, "=mlx5_0,mlx5_1")], "disagree"),
+    (
+        PAIR,
+        &[(1, HCAS, "1"), (0, TF, "mlx5_0,mlx5_1")],
+        "TF_TP_ROCE_HCA 1",
+    ),
     (PAIR, &[(0, HCAS, "0")], "bad-syntax"),
     (PAIR, &[(0, SOFT, "yes")], "bad-syntax"),
     (PAIR, &[(0, "NCCL_IB_GID_INDEX", "3")], "auto 2"),

@@ -22,15 +22,19 @@ struct PortSeed {
 }
 
 fn port_seed() -> impl Strategy<Value = PortSeed> {
+    let carrier = prop_oneof![6 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)];
+    let prefix_len = prop_oneof![6 => Just(24u8), 1 => Just(26), 1 => Just(30), 1 => Just(32)];
+    // Of ten: a version 1 GID, a link-local one, an IPv6 one, and seven that are IPv4.
+    let known = prop::bool::weighted(0.9);
     (
-        0u8..8,
-        0u8..8,
-        prop_oneof![4 => Just(Some(true)), 1 => Just(Some(false)), 1 => Just(None)],
-        0u8..5,
-        prop_oneof![Just(24u8), Just(26), Just(30), Just(32)],
-        0u8..8,
+        0u8..10,
+        0u8..10,
+        carrier,
+        0u8..3,
+        prefix_len,
+        0u8..10,
         0u32..12,
-        prop::bool::weighted(0.9),
+        known,
     )
         .prop_map(
             |(state, layer, carrier, subnet, prefix_len, gid, gid_index, known_prefix)| PortSeed {
@@ -50,8 +54,8 @@ fn address(rank: u32, index: usize, seed: &PortSeed) -> IpAddr {
     // Within one /30 for the lowest hosts, so that every prefix length can be shared or not.
     let last = 1 + rank as u8 + 4 * index as u8;
     match seed.gid {
-        6 => IpAddr::from([169, 254, seed.subnet, last]),
-        7 => format!("2001:db8:{}::{last:x}", seed.subnet).parse().unwrap(),
+        8 => IpAddr::from([169, 254, seed.subnet, last]),
+        9 => format!("2001:db8:{}::{last:x}", seed.subnet).parse().unwrap(),
         _ => IpAddr::from([198, 51, 100 + seed.subnet, last]),
     }
 }
@@ -63,7 +67,7 @@ fn gid_of(ip: IpAddr) -> std::net::Ipv6Addr {
     }
 }
 
-fn rank_facts(rank: u32, seeds: &[PortSeed], routes: &[(u8, u8, u8)]) -> RankFacts {
+fn rank_facts(rank: u32, seeds: &[PortSeed]) -> RankFacts {
     let mut facts = RankFacts {
         rank,
         host: Some(format!("host{rank}")),
@@ -105,25 +109,47 @@ fn rank_facts(rank: u32, seeds: &[PortSeed], routes: &[(u8, u8, u8)]) -> RankFac
             address: Some(address),
         });
     }
-    for &(subnet, last, out) in routes {
-        facts.routes.push(Route {
-            destination: Some(IfAddr {
-                ip: IpAddr::from([198, 51, 100 + subnet, last]),
-                prefix_len: Some(32),
-            }),
-            netdev: Some(format!("eth{out}")),
-            ..Route::default()
-        });
-    }
     facts
 }
 
+/// Routes to single addresses of the other ranks; `astray` of ten leave by another port than the one of the same place.
+fn add_routes(ranks: &mut [RankFacts], seeds: &[Vec<PortSeed>], outs: &[(u8, u8)]) {
+    let mut outs = outs.iter().cycle();
+    for (rank, facts) in ranks.iter_mut().enumerate() {
+        for (peer, ports) in seeds.iter().enumerate().filter(|(peer, _)| *peer != rank) {
+            for (index, seed) in ports.iter().enumerate() {
+                let &(other, astray) = outs.next().unwrap();
+                let out = if astray < 2 { usize::from(other) } else { index };
+                let destination = IfAddr {
+                    ip: address(peer as u32, index, seed),
+                    prefix_len: None,
+                };
+                let netdev = Some(format!("eth{out}"));
+                facts.routes.push(Route {
+                    destination: Some(destination),
+                    netdev,
+                    ..Route::default()
+                });
+            }
+        }
+    }
+}
+
 prop_compose! {
-    fn world()(ranks in prop::collection::vec(
-        (prop::collection::vec(port_seed(), 0..6), prop::collection::vec((0u8..5, 1u8..12, 0u8..6), 0..6)), 2..5)
+    fn world()(
+        mut seeds in prop::collection::vec(prop::collection::vec(port_seed(), 1..6), 2..4),
+        outs in prop::collection::vec((0u8..6, 0u8..10), 7),
+        routed in 0u8..3,
     ) -> Document {
-        let ranks = ranks.iter().enumerate().map(|(rank, (seeds, routes))| rank_facts(rank as u32, seeds, routes));
-        Document::of_ranks(ranks.collect()).unwrap()
+        if routed == 0 {
+            seeds.iter_mut().flatten().for_each(|seed| seed.prefix_len = 32);
+        }
+        let mut ranks: Vec<RankFacts> =
+            seeds.iter().enumerate().map(|(rank, seeds)| rank_facts(rank as u32, seeds)).collect();
+        if routed < 2 {
+            add_routes(&mut ranks, &seeds, &outs);
+        }
+        Document::of_ranks(ranks).unwrap()
     }
 }
 
@@ -210,6 +236,59 @@ fn check_reachable(document: &Document, got: &PickDocument) {
                 By::Route => assert!(leads(facts, own, peer_ip) && leads(peer_facts, peer, ip)),
                 By::Explicit => assert!(!document.ranks[0].env.is_empty() || document.ranks.len() > 1),
             }
+        }
+    }
+}
+
+/// Two ranks with usable IPv4 ports in each other's subnets have at least one rail.
+fn check_complete(document: &Document, got: &PickDocument) {
+    let usable = |facts: &RankFacts| -> Vec<IpAddr> {
+        let fit = |port: &&Port| {
+            port.state == Some(PortState::Active)
+                && port.link_layer == Some(LinkLayer::Ethernet)
+                && port.carrier != Some(false)
+                && port
+                    .gids
+                    .iter()
+                    .flatten()
+                    .all(|gid| gid.kind == Some(GidType::V2))
+        };
+        let ips = facts
+            .ports
+            .iter()
+            .filter(fit)
+            .flat_map(|port| port.gids.iter().flatten());
+        let ips = ips.map(|gid| IpAddr::from(gid.gid.unwrap()).to_canonical());
+        let known = |ip: &IpAddr| {
+            facts.addresses.iter().any(|entry| {
+                entry
+                    .address
+                    .is_some_and(|a| a.ip == *ip && a.prefix_len.is_some_and(|len| len < 32))
+            })
+        };
+        ips.filter(|ip| ip.is_ipv4() && !is_link_local(*ip) && known(ip))
+            .collect()
+    };
+    for low in &document.ranks {
+        for high in document.ranks.iter().filter(|high| high.rank > low.rank) {
+            let share = usable(low).into_iter().any(|a| {
+                usable(high)
+                    .into_iter()
+                    .any(|b| a != b && inside(low, a, b) && inside(high, b, a))
+            });
+            let rails = got
+                .rank(low.rank)
+                .unwrap()
+                .rails
+                .iter()
+                .filter(|rail| rail.peer == high.rank)
+                .count();
+            assert!(
+                !share || rails > 0,
+                "ranks {} and {} share a subnet",
+                low.rank,
+                high.rank
+            );
         }
     }
 }
@@ -309,6 +388,7 @@ proptest! {
         let got = pick(&document, &Options::default());
         check_mirrored(&got);
         check_reachable(&document, &got);
+        check_complete(&document, &got);
         check_nccl(&document, &got);
     }
 
@@ -362,4 +442,31 @@ proptest! {
         let _ = RankFacts::from_bytes(&bytes);
         let _ = Document::from_toml(&text);
     }
+}
+
+/// The worlds above are worth checking: they have rails of each kind, and refusals.
+#[test]
+fn the_generated_worlds_are_not_empty() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let (mut subnet, mut route, mut picked, mut refused) = (0, 0, 0, 0);
+    for _ in 0..400 {
+        let got = pick(
+            &world().new_tree(&mut runner).unwrap().current(),
+            &Options::default(),
+        );
+        *(if got.ok { &mut picked } else { &mut refused }) += 1;
+        for rail in got.ranks.iter().flat_map(|rank| &rank.rails) {
+            *(if rail.by == By::Route {
+                &mut route
+            } else {
+                &mut subnet
+            }) += 1;
+        }
+    }
+    assert!(
+        subnet > 100 && route > 10 && picked > 20 && refused > 20,
+        "{subnet} {route} {picked} {refused}"
+    );
 }

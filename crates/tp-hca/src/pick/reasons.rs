@@ -6,6 +6,7 @@ use crate::facts::{IfAddr, RankFacts};
 use crate::grammar::{nccl, roce};
 use crate::pick::Probe;
 use crate::pick::host::{Class, Endpoint, Host, class};
+use crate::pick::pair::Rail;
 use crate::pick::select::{LIMIT, value};
 use crate::pick::warn::left_out_by_peers;
 use crate::pick::world::{Pair, World, ends};
@@ -318,6 +319,20 @@ pub(crate) fn left_over(world: &World<'_>, index: usize, port: usize, peer: Opti
     let variable = world.selections[index].variable();
     let name = host.name(port);
     let at = host.rank();
+    let limited = world.pairs_of(index).find_map(|(pair, _, other)| {
+        let own = |rail: &Rail| host.endpoints[ends(pair, rail, index).0].port;
+        pair.beyond_limit
+            .iter()
+            .any(|rail| own(rail) == port)
+            .then(|| other.rank())
+    });
+    if let Some(peer) = limited {
+        let text = format!(
+            "{variable} on rank {at} makes NCCL take {name}, and {LIMIT} there or on rank {peer} allows no further rail \
+             between them; name fewer ports or raise it"
+        );
+        return PickError::new(ErrorCode::Disagree, at, text);
+    }
     if let Some(peer) = peer {
         let text = format!(
             "{variable} on rank {at} names {name}, and the variables of rank {peer} leave out its partner there; name both \

@@ -159,10 +159,12 @@ impl<'a> World<'a> {
                 .iter()
                 .any(|rail| host.endpoints[ends(pair, rail, index).0].port == port)
         };
+        // NCCL takes every port that the user's own list names for it, limit or not; a list derived from ours follows.
+        let limit_excuses = self.selections[index].mode == Mode::Roce;
         let port = *named.iter().find(|&&port| {
-            !self
-                .pairs_of(index)
-                .any(|(pair, _, _)| uses(&pair.rails, pair, port) || uses(&pair.beyond_limit, pair, port))
+            !self.pairs_of(index).any(|(pair, _, _)| {
+                uses(&pair.rails, pair, port) || (limit_excuses && uses(&pair.beyond_limit, pair, port))
+            })
         })?;
         let peer = self.pairs_of(index).find_map(|(pair, _, other)| {
             pair.unrestricted
