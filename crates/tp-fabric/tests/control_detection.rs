@@ -3,6 +3,8 @@
 //! 20 runs of each kind, 500 with `TP_LONG=1`; `TP_LONG=1 cargo test --release … -- --nocapture` prints the figures that stand
 //! in `docs/performance.md`. The bound that is asserted is the grace: figures depend on the machine.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod control_support;
 
 use control_support::{Process, free_port, play_if_rank};

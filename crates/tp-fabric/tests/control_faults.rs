@@ -1,6 +1,8 @@
 //! Faults of the boot and of the run, each with real processes: every rank ends as designed, names the culprit and leaves
 //! nothing.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod control_support;
 
 use control_support::{Process, free_port, play_if_rank};

@@ -1,5 +1,7 @@
 //! `docs/protocol.md` and the code name each other: every sentence is cited, and nothing else is.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

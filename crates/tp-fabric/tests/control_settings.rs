@@ -1,5 +1,7 @@
 //! Settings: what is taken, what is refused and how, who wins, and that the page is current.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;

@@ -14,6 +14,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Reads of one connection before the others have their turn; what is left is found at the next one.
+const READS_PER_TURN: usize = 64;
+
 /// A connection and what could not be sent yet. The outbox is bounded: heartbeats are dropped while it is not empty.
 struct Link {
     socket: TcpStream,
@@ -127,7 +130,10 @@ impl Loop {
     /// Reads what is there. What was sent before an end counts before the end.
     fn read(&mut self, index: usize, said: &mut Vec<FateReport>, seen: &mut Vec<FateReport>) {
         let mut buffer = [0; 4096];
-        while let Some(link) = self.links.get_mut(index).filter(|link| link.open) {
+        for _ in 0..READS_PER_TURN {
+            let Some(link) = self.links.get_mut(index).filter(|link| link.open) else {
+                return;
+            };
             let end = match link.socket.read(&mut buffer) {
                 Ok(0) => "end of stream".to_owned(),
                 Ok(n) => {

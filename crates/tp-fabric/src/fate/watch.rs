@@ -234,3 +234,7 @@ pub(super) fn merge(mut reports: Vec<FateReport>, said: impl Fn(&FateReport) -> 
     }
     Some(first)
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -23,7 +23,6 @@ pub(crate) fn set_keepalive(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// What makes processes count as on one host: its name, for want of anything better.
-#[expect(clippy::unnecessary_wraps, reason = "the Linux form can fail")]
 pub(crate) fn host_id() -> io::Result<String> {
     Ok(super::host_name())
 }
@@ -57,7 +56,6 @@ pub(crate) fn pin_to_cpu(_cpu: u32) -> io::Result<()> {
 }
 
 /// Not possible; memory that is missing shows when it is touched.
-#[expect(clippy::unnecessary_wraps, reason = "the Linux form can fail")]
 pub(crate) fn reserve(_file: &impl AsFd, _offset: u64, _len: u64) -> io::Result<()> {
     Ok(())
 }

@@ -45,7 +45,26 @@ pub struct Outcome {
 impl Process {
     /// Starts a rank with these variables and this script.
     pub fn start(rank: u32, world: u32, port: u16, extra: &[(&str, &str)], script: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::start_file(
+            &std::env::current_exe().unwrap(),
+            rank,
+            world,
+            port,
+            extra,
+            script,
+        )
+    }
+
+    /// [`Process::start`] of another file than this test's own.
+    pub fn start_file(
+        file: &std::path::Path,
+        rank: u32,
+        world: u32,
+        port: u16,
+        extra: &[(&str, &str)],
+        script: &str,
+    ) -> Self {
+        let mut command = Command::new(file);
         command.args(["rank_process", "--exact", "--nocapture", "--test-threads=1"]);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
@@ -281,6 +300,12 @@ mod rank {
             "group" => {
                 let group = Group::open(settings, hooks()).map_err(|e| (e.to_string(), e.exit_code()))?;
                 let seen = group.report.visitors.clone();
+                let boot = group.report.connect + group.report.agree;
+                println!(
+                    "boot_us={} identity_us={}",
+                    boot.as_micros(),
+                    group.report.identity.as_micros()
+                );
                 state.group = Some(group);
                 println!("up strangers={} refused={:?}", seen.strangers, seen.refused);
             }
@@ -312,6 +337,13 @@ mod rank {
             }
             "kill" => nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap(),
             "stop" => nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap(),
+            // All ranks begin at one time of the clock on the wall, in milliseconds.
+            "at" => {
+                let now = std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(number()).saturating_sub(now));
+            }
             "sleep" => std::thread::sleep(Duration::from_millis(number())),
             "hang" => loop {
                 std::thread::park();
