@@ -31,8 +31,9 @@ fn failure(result: Result<(), CollectiveError>) -> Failure {
     }
 }
 
+/// Case 121: a peer that never arrives ends the wait in bounded time, as an error that names it.
 #[test]
-fn peers_that_stop_are_named_after_the_wait_and_the_transport_is_poisoned() {
+fn case_121_peers_that_stop_are_named_after_the_wait_and_the_transport_is_poisoned() {
     everywhere(|cfg| {
         let cfg = HostConfig {
             wait: Duration::from_millis(150),
@@ -165,8 +166,8 @@ fn ranks_in_different_calls_are_told_both() {
         (
             |b| b.broadcast_slice(&mut [1u8; 9], Rank(0)),
             |b| b.broadcast_slice(&mut [1u8; 9], Rank(1)),
-            "from rank 0",
-            "from rank 1",
+            "broadcast u8 9 B from rank",
+            "barrier",
         ),
         (
             |b| b.all_gather_v_bytes(&[0; 8], &mut [0; 16], 8, &[5, 8], DType::U8),
@@ -194,7 +195,7 @@ fn ranks_in_different_calls_are_told_both() {
                 error
             });
             assert!(errors.iter().any(|e| e.contains("out of step")), "{errors:?}");
-            // Two roots are both ahead by the time they find out; each then names the other's call.
+            // Two roots are in their next call by the time one of them finds out.
             let all = errors.join("; ");
             assert!(
                 all.contains(mine) && all.contains(theirs),
@@ -366,6 +367,23 @@ fn unset_takes_shm_on_one_host_and_tcp_between_hosts() {
     }
 }
 
+#[test]
+fn the_tcp_wire_goes_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6 loopback");
+        return;
+    }
+    let cfg = HostConfig {
+        address: std::net::Ipv6Addr::LOCALHOST.into(),
+        ..config(WireKind::Tcp)
+    };
+    on_ranks(3, &cfg, |backend, _| {
+        let mut data = [backend.rank().0 as i32; 1000];
+        backend.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
+        assert_eq!(data, [3; 1000]);
+    });
+}
+
 /// A meeting that shows what is said in it: strangers hear the address of a rank's listener.
 struct Overheard(LocalMeeting, std::sync::mpsc::Sender<SocketAddr>);
 
@@ -418,7 +436,8 @@ fn strangers_and_wrong_secrets_neither_get_in_nor_delay() {
     });
     drop(tell);
     stranger.join().unwrap();
-    assert!(begun.elapsed() < WAIT / 2, "{:?}", begun.elapsed());
+    // Less than the silent ones are given to prove themselves.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 
     let mut other = HostConfig {
         setup: Duration::from_millis(500),

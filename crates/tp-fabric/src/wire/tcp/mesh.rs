@@ -5,7 +5,7 @@ use crate::types::{Rank, World};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub(super) fn connect_all(
         let accepting = scope.spawn(|| accept_all(me, world, listener, key, deadline));
         for peer in world.ranks().filter(|r| *r < me) {
             let at = addresses[peer.index()];
-            let stream = connect(me, peer, at, key, deadline);
+            let stream = connect_stubbornly(me, peer, at, key, deadline);
             all[peer.index()] =
                 Some(stream.map_err(|e| format!("no connection to rank {peer} at {at}: {e}"))?);
         }
@@ -101,15 +101,20 @@ fn accept_all(
                     joined.push((rank, stream));
                 }
             }
-            examined.retain(|thread: &thread::ScopedJoinHandle<'_, ()>| !thread.is_finished());
+            examined
+                .retain(|(thread, _): &(thread::ScopedJoinHandle<'_, ()>, TcpStream)| !thread.is_finished());
             match listener.accept() {
                 Ok((stream, from)) if examined.len() < AT_ONCE => {
                     let send = send.clone();
-                    examined.push(scope.spawn(move || match admit(me, world, stream, key) {
+                    let handle = stream
+                        .try_clone()
+                        .map_err(|e| format!("a connection from {from}: {e}"))?;
+                    let thread = scope.spawn(move || match admit(me, world, stream, key) {
                         // The receiver is gone only when all have joined.
                         Ok(found) => drop(send.send(found)),
                         Err(e) => tracing::warn!(%from, "closed a connection that is no rank's: {e}"),
-                    }));
+                    });
+                    examined.push((thread, handle));
                 }
                 Ok((_, from)) => tracing::warn!(%from, "closed a connection: too many unproved ones"),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -122,6 +127,16 @@ fn accept_all(
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => return Err(format!("the listener: {e}")),
+            }
+        }
+        // Whoever is still being examined is no rank, and nobody waits for it.
+        let ranks: Vec<_> = joined
+            .iter()
+            .filter_map(|(_, stream): &(Rank, TcpStream)| stream.peer_addr().ok())
+            .collect();
+        for (_, stream) in &examined {
+            if stream.peer_addr().is_ok_and(|from| !ranks.contains(&from)) {
+                let _ = stream.shutdown(Shutdown::Both);
             }
         }
         Ok(())
@@ -155,6 +170,28 @@ fn admit(me: Rank, world: World, mut stream: TcpStream, key: &Key) -> io::Result
         until,
     )?;
     Ok((rank, stream))
+}
+
+/// Connects, again after a moment where the other end was too busy with strangers to listen.
+fn connect_stubbornly(
+    me: Rank,
+    peer: Rank,
+    at: SocketAddr,
+    key: &Key,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let error = match connect(me, peer, at, key, deadline) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        if pause > Duration::from_millis(500) || Instant::now() + pause > deadline {
+            return Err(error);
+        }
+        thread::sleep(pause);
+        pause *= 2;
+    }
 }
 
 /// The connecting end.
