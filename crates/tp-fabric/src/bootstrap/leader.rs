@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// What a connection has for its whole handshake.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// Handshakes under way at once; beyond it the one that has waited longest goes.
-const AT_ONCE: usize = 256;
+/// Handshakes under way at once, besides two for every rank; beyond it the one that has waited longest goes.
+const STRANGERS_AT_ONCE: usize = 256;
 /// Connections accepted in one turn, so that a flood does not starve those already here.
 const ACCEPTED_PER_TURN: usize = 64;
 /// How often ranks that are in are looked at, so that one which dies while others are awaited is noticed.
@@ -53,7 +53,7 @@ pub(super) fn meet(mut config: BootConfig, deadline: Instant) -> Result<Met, Boo
         }
         None => listen::listen(&config.master, config.port)?,
     };
-    os::raise_open_files(2 * u64::from(config.world.0) + AT_ONCE as u64 + 128);
+    os::raise_open_files(4 * u64::from(config.world.0) + STRANGERS_AT_ONCE as u64 + 128);
     let none = |_| None;
     let mut leader = Leader {
         roster: Roster::new(config.world, &config.session),
@@ -161,7 +161,7 @@ impl Leader {
                         continue;
                     }
                     // protocol 1.7
-                    if self.visitors.len() >= AT_ONCE {
+                    if self.visitors.len() >= STRANGERS_AT_ONCE + 2 * self.config.world.size() {
                         self.send_one_away();
                     }
                     let machine = Acceptor::new(self.config.secret.clone(), auth::nonce()?);

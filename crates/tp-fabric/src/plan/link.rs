@@ -237,7 +237,8 @@ impl PlanLink {
         while filled < HEADER {
             match self.read_some(header.get_mut(filled..).unwrap_or_default())? {
                 Some(n) => filled += n,
-                None if spin_until.is_some_and(|until| Instant::now() < until) => std::hint::spin_loop(),
+                // Where CPUs are scarce, the sender may be the one that waits for this CPU.
+                None if spin_until.is_some_and(|until| Instant::now() < until) => std::thread::yield_now(),
                 None => {
                     spin_until = None;
                     self.block()?;

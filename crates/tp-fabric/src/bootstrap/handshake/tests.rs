@@ -1,4 +1,8 @@
+//! Both sides against each other and against bytes that neither sends.
+
 use super::*;
+use crate::bootstrap::auth::{Side, prove};
+use crate::bootstrap::hello::Hello;
 use crate::bootstrap::hello::Role;
 use crate::types::{Rank, World};
 use proptest::prelude::*;
