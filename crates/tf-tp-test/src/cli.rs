@@ -23,16 +23,16 @@ pub struct Cli {
 #[derive(Debug, Default, Args)]
 pub struct Global {
     /// This process's rank, from 0 (TF_TP_RANK)
-    #[arg(long, global = true, value_name = "N", value_parser = Text::new())]
+    #[arg(long, global = true, value_name = "N", value_parser = Text::new(), allow_negative_numbers = true)]
     pub rank: Option<String>,
     /// Number of ranks (TF_TP_WORLD)
-    #[arg(long, global = true, value_name = "N", value_parser = Text::new())]
+    #[arg(long, global = true, value_name = "N", value_parser = Text::new(), allow_negative_numbers = true)]
     pub world: Option<String>,
     /// Rank 0's address as the others reach it (TF_TP_MASTER)
     #[arg(long, global = true, value_name = "HOST", value_parser = Text::new())]
     pub master: Option<String>,
     /// TCP port that rank 0 listens on (TF_TP_PORT)
-    #[arg(long, global = true, value_name = "PORT", value_parser = Text::new())]
+    #[arg(long, global = true, value_name = "PORT", value_parser = Text::new(), allow_negative_numbers = true)]
     pub port: Option<String>,
     /// host, nccl, mailbox or roce (TF_COMM_BACKEND)
     #[arg(long, global = true, value_name = "BACKEND", value_parser = Text::new())]

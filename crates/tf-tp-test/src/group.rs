@@ -10,7 +10,9 @@ use crate::roce_host;
 use crate::sink::Sink;
 use crate::suite;
 use crate::version;
+use serde_json::json;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tp_fabric::bootstrap::{BootConfig, Bootstrap};
 use tp_fabric::fate::FateReport;
 use tp_fabric::identity;
@@ -97,11 +99,12 @@ pub fn run(job: &Job, settings: &Settings, sink: &Sink) -> Result<u8, Refusal> {
             failfast::inject(*injection, "agreed", |phase, why| fate.fatal(phase, why), sink);
         }
     }
+    let opening = Instant::now();
     let session = match job {
         Job::RoceHost => roce_host::open(group, settings)?,
         _ => Session::with_host(group, settings).map_err(refusal)?,
     };
-    tell(&session, sink);
+    tell(&session, opening.elapsed(), sink);
     work(job, &session, settings, sink);
     leave(session, job, sink)
 }
@@ -133,24 +136,37 @@ fn before_the_group(injection: Injection, at: At, settings: &Settings, sink: &Si
     Ok(())
 }
 
-/// One line about the boot.
-fn tell(session: &Session, sink: &Sink) {
+/// One line about the boot, with its times as fields of the event (milliseconds).
+fn tell(session: &Session, backend: Duration, sink: &Sink) {
     let report = &session.report;
     let on = session.collectives();
-    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
-    sink.log(
+    let wire = on.wire().map_or("none", |wire| wire.name());
+    let times = [
+        ("identity", report.identity),
+        ("connect", report.connect),
+        ("agree", report.agree),
+        ("backend", backend),
+    ];
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let words: Vec<String> = times
+        .iter()
+        .map(|(what, time)| format!("{what} {:.1} ms", ms(*time)))
+        .collect();
+    let fields = times
+        .iter()
+        .map(|(what, time)| (format!("{what}_ms"), json!(ms(*time))))
+        .collect();
+    let place = format!(
+        "rank {} of {} up: backend {}, wire {wire}",
+        session.rank,
+        session.world,
+        on.backend()
+    );
+    sink.log_with(
         "info",
-        None,
-        &format!(
-            "rank {} of {} up: backend {}, wire {}; identity {:.1} ms, connect {:.1} ms, agree {:.1} ms",
-            session.rank,
-            session.world,
-            on.backend(),
-            on.wire().map_or("none", |wire| wire.name()),
-            ms(report.identity),
-            ms(report.connect),
-            ms(report.agree),
-        ),
+        Some("boot"),
+        &format!("{place}; {}", words.join(", ")),
+        fields,
     );
     if report.visitors.strangers > 0 {
         let text = format!(

@@ -70,6 +70,8 @@ fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let told = text.split("\n\nUsage:").next().unwrap_or(&text);
     let told = told.split("\n\nFor more information").next().unwrap_or(told);
+    // A guess at what may have been meant is not what is wrong.
+    let told = told.split("\n\n  tip: to pass").next().unwrap_or(told);
     let words: Vec<&str> = told.split_whitespace().collect();
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);

@@ -1,6 +1,7 @@
 //! Where a rank speaks: lines for people on standard error, and with `--events` one JSON object a line on standard
 //! output.
 
+use serde_json::{Map, Value};
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +76,7 @@ impl Sink {
     }
 
     /// Says an event with fields beyond its kind's own.
-    pub fn event_with(&self, kind: Kind, extra: serde_json::Map<String, serde_json::Value>) {
+    pub fn event_with(&self, kind: Kind, extra: Map<String, Value>) {
         if self.inner.events {
             let mut event = Event::new(self.inner.began.elapsed().as_secs_f64(), self.rank(), kind);
             event.extra = extra;
@@ -105,12 +106,18 @@ impl Sink {
 
     /// A line for people that is kept with the run: on standard error and as a `log` event.
     pub fn log(&self, level: &str, code: Option<&str>, text: &str) {
+        self.log_with(level, code, text, Map::new());
+    }
+
+    /// [`Sink::log`] with figures beside the text, for programs.
+    pub fn log_with(&self, level: &str, code: Option<&str>, text: &str, extra: Map<String, Value>) {
         self.human(&format!("{}: {text}", level.to_uppercase()));
-        self.event(Kind::Log(Log {
+        let log = Log {
             level: level.to_owned(),
             code: code.map(str::to_owned),
             text: text.to_owned(),
-        }));
+        };
+        self.event_with(Kind::Log(log), extra);
     }
 
     /// Reports a check and counts it.

@@ -32,7 +32,7 @@ const CASES: &[Case] = &[
     case(&["suite", "--world", "65"], 2, &["64", "65"]),
     case(&["suite", "--world", "99999"], 2, &["TF_TP_WORLD"]),
     case(&["suite", "--rank", "2"], 2, &["TF_TP_RANK", "2"]),
-    case(&["suite", "--rank", "-1"], 2, &["-1"]),
+    case(&["suite", "--rank", "-1"], 2, &["TF_TP_RANK", "-1"]),
     case(&["suite", "--rank", ""], 2, &["--rank"]),
     case(&["suite", "--port", "0"], 2, &["TF_TP_PORT"]),
     case(&["suite", "--port", "70000"], 2, &["TF_TP_PORT", "70000"]),

@@ -215,6 +215,27 @@ pub fn processes_with(text: &str) -> Vec<i32> {
         .collect()
 }
 
+/// Living processes that this one started.
+pub fn children_of(parent: i32) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    let parent_of = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse::<i32>()
+            .ok()
+    };
+    pids.filter(|pid| parent_of(pid) == Some(parent) && lives(*pid))
+        .collect()
+}
+
 fn shm_files() -> BTreeSet<String> {
     let Ok(entries) = std::fs::read_dir("/dev/shm") else {
         return BTreeSet::new();
