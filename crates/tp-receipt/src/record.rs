@@ -4,10 +4,11 @@
 //! what the orchestrator records itself (it has a `record` field: a run or step began or ended, a step was not run) or
 //! an event of a rank, kept as it came, with the `arm`, `step` and `attempt` it belongs to.
 
-use crate::event::{Event, ParseError};
+use crate::event::{Check, Event, Kind, Outcome, ParseError};
 use crate::receipt::{Diagnosis, NotRun, Scope, SetAside, Source, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The version of the record format that this crate writes.
@@ -304,6 +305,11 @@ pub struct RunEnd {
 impl Record {
     /// The record as one line of JSON, without the line feed.
     pub fn to_line(&self) -> String {
+        if let Self::Event(event) = self
+            && let Some(line) = CheckLine::of(event).and_then(|check| serde_json::to_string(&check).ok())
+        {
+            return line;
+        }
         Value::Object(self.to_object()).to_string()
     }
 
@@ -337,6 +343,11 @@ impl Record {
 
     /// Reads one line. Errors say what is wrong with it.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
+        if line.contains("\"event\":\"check\"")
+            && let Ok(check) = serde_json::from_str::<CheckLine<'_>>(line)
+        {
+            return Ok(Self::Event(check.into()));
+        }
         match serde_json::from_str(line).map_err(|e| ParseError(format!("not JSON: {e}")))? {
             Value::Object(map) => Self::from_object(map),
             _ => Err(ParseError("not a JSON object".into())),
@@ -365,6 +376,80 @@ impl Record {
             Some("resumed") => typed("resumed", map).map(Self::Resumed),
             Some("run_end") => typed("run_end", map).map(Self::RunEnd),
             Some(_) => Ok(Self::Unknown(map)),
+        }
+    }
+}
+
+/// A check within a step, as it stands on nearly every line of a long record: read and written without a map of its
+/// fields. A line that has any other field takes the ordinary way.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckLine<'a> {
+    #[serde(borrow)]
+    arm: Cow<'a, str>,
+    #[serde(borrow)]
+    step: Cow<'a, str>,
+    attempt: u32,
+    schema: u32,
+    t: f64,
+    rank: u32,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    outcome: Outcome,
+    #[serde(borrow)]
+    group: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Cow<'a, str>>,
+}
+
+impl<'a> CheckLine<'a> {
+    fn of(event: &'a StepEvent) -> Option<Self> {
+        let (Some(key), Kind::Check(check), Some(rank)) = (&event.key, &event.event.kind, event.event.rank)
+        else {
+            return None;
+        };
+        let plain = event.event.extra.is_empty() && event.event.t.is_finite();
+        plain.then(|| Self {
+            arm: Cow::Borrowed(&key.arm),
+            step: Cow::Borrowed(&key.step),
+            attempt: key.attempt,
+            schema: event.event.schema,
+            t: event.event.t,
+            rank,
+            event: Cow::Borrowed("check"),
+            name: Cow::Borrowed(&check.name),
+            outcome: check.outcome,
+            group: Cow::Borrowed(&check.group),
+            reason: check.reason.as_deref().map(Cow::Borrowed),
+        })
+    }
+}
+
+impl From<CheckLine<'_>> for StepEvent {
+    fn from(line: CheckLine<'_>) -> Self {
+        let check = Check {
+            name: line.name.into_owned(),
+            outcome: line.outcome,
+            group: line.group.into_owned(),
+            reason: line.reason.map(Cow::into_owned),
+        };
+        let key = StepKey {
+            arm: line.arm.into_owned(),
+            step: line.step.into_owned(),
+            attempt: line.attempt,
+        };
+        let event = Event {
+            schema: line.schema,
+            t: line.t,
+            rank: Some(line.rank),
+            kind: Kind::Check(check),
+            extra: Map::new(),
+        };
+        Self {
+            key: Some(key),
+            event,
         }
     }
 }

@@ -222,24 +222,11 @@ fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
     );
 
     let other = serde_json::json!({ "schema": 1, "hosts": [] });
-    let refused = Store::resume(
-        &dir,
-        &other,
-        redactor(),
-        Options::default(),
-        &at(10),
-    )
-    .err()
-    .unwrap();
+    let refused = Store::resume(&dir, &other, redactor(), Options::default(), &at(10))
+        .err()
+        .unwrap();
     assert!(refused.to_string().contains("plan is another one"), "{refused}");
-    let resumed = Store::resume(
-        &dir,
-        &plan(),
-        redactor(),
-        Options::default(),
-        &at(10),
-    )
-    .unwrap();
+    let resumed = Store::resume(&dir, &plan(), redactor(), Options::default(), &at(10)).unwrap();
     assert_eq!(
         resumed.receipt.step("none", "hca").unwrap().verdict,
         Verdict::Passed
@@ -261,15 +248,9 @@ fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
     assert_eq!(receipt.step("none", "suite-host").unwrap().attempts.len(), 2);
     let report = whole(&dir);
     assert_eq!(report.verdict, Verdict::Passed);
-    let again = Store::resume(
-        &dir,
-        &plan(),
-        redactor(),
-        Options::default(),
-        &at(30),
-    )
-    .err()
-    .unwrap();
+    let again = Store::resume(&dir, &plan(), redactor(), Options::default(), &at(30))
+        .err()
+        .unwrap();
     assert!(again.to_string().contains("the run has ended"), "{again}");
 }
 

@@ -16,15 +16,17 @@ use tp_receipt::record::{Record, RunEnd, StepEvent};
 use tp_receipt::store::{Options, Store};
 use tp_receipt::verify::{self, signature, verify};
 
-/// 64 ranks, 3 arms, 20 steps, 200 checks a rank and step: three quarters of a million checks.
+/// 64 ranks, 3 arms, 20 steps, 200 checks a rank and step: three quarters of a million checks. A debug build, which is
+/// many times slower, has a fifth of the checks.
 #[test]
 fn a_large_receipt_is_written_and_verified_quickly_and_its_page_is_small() {
     let root = tempfile::tempdir().unwrap();
     let dir = out_dir(&root);
+    let checks = if cfg!(debug_assertions) { 40 } else { 200 };
     let shape = Shape {
         ranks: 64,
         suites: 18,
-        checks: 200,
+        checks,
         failfast: false,
         ..Shape::default()
     };
@@ -38,7 +40,7 @@ fn a_large_receipt_is_written_and_verified_quickly_and_its_page_is_small() {
     eprintln!("written in {written:?}, verified in {verified:?}");
     assert_eq!(report.broken, vec![]);
     assert_eq!(receipt.verdict, Verdict::Passed, "{:?}", receipt.reasons);
-    assert_eq!(receipt.totals.checks_passed, 64 * 3 * 18 * 200);
+    assert_eq!(receipt.totals.checks_passed, 64 * 3 * 18 * u64::from(checks));
     let size = |name: &str| fs::metadata(dir.join(name)).unwrap().len();
     eprintln!(
         "page {} B, document {} B, record {} B",
@@ -313,12 +315,11 @@ fn harm(record: &Record, how: u8) -> Option<Record> {
         Record::RunEnd(end) => end.interrupted = Some("SIGINT".into()),
         _ => return None,
     }
-    // A survivor's late exit is 3 s after the injection; an exit with another code is wrong in every step but one.
-    (format!("{record:?}") != String::new()).then_some(record)
+    Some(record)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_host_or_step_that_is_not_right_is_never_passed(at in any::<prop::sample::Index>(), how: u8) {
         let shape = Shape { checks: 2, ..Shape::default() };

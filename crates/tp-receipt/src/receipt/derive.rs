@@ -212,7 +212,7 @@ impl Deriver {
             hosts: self.tables.hosts.clone(),
             picks: self.tables.picks.clone(),
             latencies: self.tables.latencies.clone(),
-            settings: self.tables.settings.clone(),
+            settings: self.tables.settings(),
             counters: self.tables.counters.clone(),
             skipped: self.tables.skipped.clone(),
             warnings: self.tables.warnings.clone(),
@@ -353,6 +353,7 @@ impl Deriver {
             reasons.push("no step was run".into());
         }
         let cut = match &self.end {
+            _ if self.run.is_none() => Some("the record does not say which run it is".to_owned()),
             None => Some("the run did not come to its end".to_owned()),
             Some(RunEnd {
                 interrupted: Some(by),

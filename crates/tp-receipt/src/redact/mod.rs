@@ -13,7 +13,7 @@ mod words;
 
 pub use keyring::{Entry, Keyring, RedactError};
 
-use crate::event::{Event, Kind};
+use crate::event::{Check, Event, Kind, Log};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
@@ -153,12 +153,15 @@ impl Redactor {
         if let Kind::Check(check) = &event.kind
             && event.extra.is_empty()
         {
-            let mut check = check.clone();
-            check.name = state.text(&check.name);
-            check.reason = check.reason.map(|r| state.text(&r));
+            let check = Check {
+                name: state.text(&check.name),
+                outcome: check.outcome,
+                group: check.group.clone(),
+                reason: check.reason.as_ref().map(|r| state.text(r)),
+            };
             return Event {
-                kind: Kind::Check(check),
-                ..event.clone()
+                schema: event.schema,
+                ..Event::new(event.t, event.rank, Kind::Check(check))
             };
         }
         let mut object = event.to_object();
@@ -170,8 +173,12 @@ impl Redactor {
         let mut value = Value::Object(object);
         state.value(&mut value);
         match value {
-            Value::Object(map) => Event::from_object(map).unwrap_or_else(|_| event.clone()),
-            _ => event.clone(),
+            // Our own field names are never replaced, so what comes out is an event again; if it were none, nothing of
+            // it may pass.
+            Value::Object(map) => {
+                Event::from_object(map).unwrap_or_else(|e| unreadable(event, &e.to_string()))
+            }
+            _ => unreadable(event, "it is no object"),
         }
     }
 
@@ -240,6 +247,19 @@ impl Redactor {
             self.lock().words.add(&home, "~".into(), words::Kind::Exact);
         }
     }
+}
+
+fn unreadable(event: &Event, why: &str) -> Event {
+    let text = format!(
+        "an event of kind `{}` could not be redacted and was left out: {why}",
+        event.name()
+    );
+    let log = Log {
+        level: "error".into(),
+        code: Some("unredactable".into()),
+        text,
+    };
+    Event::new(event.t, event.rank, Kind::Log(log))
 }
 
 /// Whether a variable's value is never to be shown.

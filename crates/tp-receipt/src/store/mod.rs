@@ -334,7 +334,8 @@ fn redacted(mut record: Record, redactor: &Redactor) -> Record {
     let mut value = Value::Object(record.to_object());
     redactor.value(&mut value);
     match value {
-        Value::Object(map) => Record::from_object(map).unwrap_or(record),
+        // Our own field names are never replaced, so what comes out is a record again.
+        Value::Object(map) => Record::from_object(map.clone()).unwrap_or(Record::Unknown(map)),
         _ => record,
     }
 }

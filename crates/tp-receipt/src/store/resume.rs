@@ -11,6 +11,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+const EARLY: &str = "it was cut off before it recorded anything; start anew";
+
 /// A run that is taken up again.
 pub struct Resume {
     /// Where it goes on.
@@ -45,6 +47,9 @@ impl Store {
             return Err(refuse(format!("the run has ended: {}", checked.verdict)));
         }
         let path = dir.join(events::NAME);
+        if !path.exists() {
+            return Err(refuse(EARLY.into()));
+        }
         let bytes = std::fs::read(&path).map_err(io("read", &path))?;
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let mut deriver = Deriver::default();
@@ -61,9 +66,7 @@ impl Store {
             }
         }
         let Some(run) = known else {
-            return Err(refuse(
-                "it was cut off before it recorded anything; start anew".into(),
-            ));
+            return Err(refuse(EARLY.into()));
         };
         redactor.recall(run.hosts.iter().map(|h| h.name.as_str()))?;
         if files::sha256(&plan_bytes(plan, &redactor)) != run.plan_sha256 {

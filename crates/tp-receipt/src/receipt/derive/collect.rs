@@ -15,7 +15,8 @@ pub(super) struct Tables {
     pub hosts: Vec<Host>,
     pub picks: Vec<Pick>,
     pub latencies: Vec<LatencyRow>,
-    pub settings: Vec<SettingRow>,
+    /// One row an arm; see [`Tables::settings`].
+    settings: Vec<SettingRow>,
     pub counters: Vec<CounterRow>,
     pub skipped: Vec<SkippedChecks>,
     pub warnings: Vec<Warning>,
@@ -92,7 +93,10 @@ impl Tables {
 
     fn setting(&mut self, arm: &str, rank: u32, setting: &Setting) {
         let same = |row: &SettingRow| {
-            row.name == setting.name && row.value == setting.value && row.source == setting.source
+            row.arms[0] == arm
+                && row.name == setting.name
+                && row.value == setting.value
+                && row.source == setting.source
         };
         let at = match self.settings.iter().position(same) {
             Some(at) => at,
@@ -101,16 +105,29 @@ impl Tables {
                     name: setting.name.clone(),
                     value: setting.value.clone(),
                     source: setting.source.clone(),
+                    arms: vec![arm.to_owned()],
                     ..SettingRow::default()
                 });
                 self.settings.len() - 1
             }
         };
-        let row = &mut self.settings[at];
-        if !row.arms.iter().any(|a| a == arm) {
-            row.arms.push(arm.to_owned());
+        insert_sorted(&mut self.settings[at].ranks, rank);
+    }
+
+    /// The settings, with arms in which the same ranks had the same value put together.
+    pub fn settings(&self) -> Vec<SettingRow> {
+        let mut out: Vec<SettingRow> = Vec::new();
+        for row in &self.settings {
+            let same = |known: &&mut SettingRow| {
+                (&known.name, &known.value, &known.source, &known.ranks)
+                    == (&row.name, &row.value, &row.source, &row.ranks)
+            };
+            match out.iter_mut().find(same) {
+                Some(known) => known.arms.extend(row.arms.iter().cloned()),
+                None => out.push(row.clone()),
+            }
         }
-        insert_sorted(&mut row.ranks, rank);
+        out
     }
 
     /// The pick that this step's ports and rails belong to; a later step of the same arm that only repeats it is not

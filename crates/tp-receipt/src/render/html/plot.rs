@@ -9,8 +9,8 @@ use std::fmt::Write;
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 46.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 12.0;
+const RIGHT: f64 = 26.0;
+const TOP: f64 = 20.0;
 const BOTTOM: f64 = 34.0;
 /// Colours that the style has.
 const COLOURS: usize = 8;

@@ -30,7 +30,7 @@ table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums;
 th, td { text-align:left; padding:.3rem .6rem; border-bottom:1px solid var(--line); vertical-align:top; }
 th { color:var(--dim); font-weight:600; white-space:nowrap; }
 code, pre { font-family:ui-monospace,monospace; font-size:.87em; }
-td code { overflow-wrap:anywhere; }
+td code { overflow-wrap:break-word; }
 pre { background:var(--pre); border:1px solid var(--line); border-radius:.35rem; padding:.6rem; overflow-x:auto;
   margin:.35rem 0; }
 .grid td { border:2px solid var(--card); border-radius:.3rem; min-width:8rem; }
