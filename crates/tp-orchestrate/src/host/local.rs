@@ -18,6 +18,12 @@ use tp_receipt::control::Order;
 /// not inherited.
 const NOT_INHERITED: &[&str] = &["TF_TP_", "TF_COMM_", "TF_NCCL_", "NCCL_"];
 
+/// Where rank 0's port is looked for: below the range from which Linux gives ports to outgoing connections (32768 to 60999
+/// unless set), so that none of those takes it before rank 0 listens.
+const PORTS: std::ops::Range<u16> = 20_000..32_768;
+/// Ports that are tried there before any free one is taken.
+const PORT_TRIES: usize = 64;
+
 /// How long output may still arrive after the process is gone: a process that it left behind could hold the pipe open.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -140,10 +146,21 @@ impl Host for LocalHost {
     }
 
     fn free_port(&self) -> Result<u16, HostError> {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
+        let failed = |e: &dyn std::fmt::Display| self.error(format!("find a free TCP port: {e}"));
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        for _ in 0..PORT_TRIES {
+            let random = getrandom::u32().map_err(|e| failed(&e))?;
+            let width = u32::from(PORTS.end - PORTS.start);
+            let port = PORTS.start + u16::try_from(random % width).unwrap_or_default();
+            if is_free(&port) {
+                return Ok(port);
+            }
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| failed(&e))?;
+        listener
+            .local_addr()
             .map(|address| address.port())
-            .map_err(|e| self.error(format!("find a free TCP port: {e}")))
+            .map_err(|e| failed(&e))
     }
 
     fn runner_sha256(&self) -> Result<String, HostError> {
