@@ -12,6 +12,7 @@ pub mod document;
 pub mod facts;
 pub mod grammar;
 mod ids;
+pub mod nccl_log;
 pub mod pick;
 pub mod route;
 pub mod sysfs;

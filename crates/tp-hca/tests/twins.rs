@@ -76,9 +76,13 @@ fn facts_travel_as_bytes() {
 fn redaction_keeps_the_pick() {
     let plain = pick(&twins(), &Options::default());
     let mut document = twins();
+    document
+        .rank_mut(0)
+        .unwrap()
+        .set_env("NCCL_TOPO_FILE", Some("/home/somebody/topo.xml"));
     document.redact(b"seed");
     let text = document.to_toml().unwrap();
-    for secret in ["192.0.2.", "twin-a", "203.0.113."] {
+    for secret in ["192.0.2.", "twin-a", "203.0.113.", "somebody"] {
         assert!(!text.contains(secret), "{secret} is still in\n{text}");
     }
     let redacted = pick(&document, &Options::default());

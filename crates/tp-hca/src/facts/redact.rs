@@ -1,23 +1,23 @@
 //! Replacing what names people and places, while everything that the pick depends on stays.
 
 use super::Document;
+use crate::capture::VARIABLES;
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Document {
     /// Replaces host names, addresses and GUIDs by pseudonyms that depend on `seed` alone: equal inputs stay equal, two
     /// addresses share exactly as many leading bits as before, and link-local, loopback, private-use (ULA) and global
-    /// IPv6 addresses stay what they are, so a redacted file gives the same pick. Of the variables, those that carry
-    /// addresses are dropped. Captures of several hosts fit together only under one seed; a seed that is public lets
+    /// IPv6 addresses stay what they are, so a redacted file gives the same pick. Of the variables only
+    /// those stay that a pick reads and that carry no address. Captures of several hosts fit together only under one seed; a seed that is public lets
     /// anybody try all addresses.
     pub fn redact(&mut self, seed: &[u8]) {
         for facts in &mut self.ranks {
             if let Some(host) = &mut facts.host {
                 *host = format!("host-{}", short_hash(seed, b"host", host.as_bytes()));
             }
-            facts
-                .env
-                .retain(|name, _| name != "NCCL_IB_ADDR_RANGE" && name != "TF_TP_MASTER");
+            let keep = |name: &str| VARIABLES.contains(&name) && name != "NCCL_IB_ADDR_RANGE";
+            facts.env.retain(|name, _| keep(name));
             for port in &mut facts.ports {
                 if let Some(guid) = &mut port.node_guid {
                     *guid = guid_of(&short_hash(seed, b"guid", guid.as_bytes()));
