@@ -263,3 +263,58 @@ fn facts_from_a_rank_are_bounded_and_checked() {
             .contains("not a device name")
     );
 }
+
+/// Rank 0 has a second port in the subnet, listed first and with the higher address.
+fn two_for_one(routed: Option<&str>) -> Document {
+    let mut document = pair(|_| {});
+    let facts = document.rank_mut(0).unwrap();
+    let mut twin = facts.ports[0].clone();
+    twin.device = "mlx5_1".into();
+    twin.netdev = Some("eth1".into());
+    let gid = &mut twin.gids.as_mut().unwrap()[0];
+    gid.gid = Some("::ffff:192.0.2.99".parse().unwrap());
+    gid.netdev = Some("eth1".into());
+    facts.ports.insert(0, twin);
+    let mut address = facts.addresses[0].clone();
+    address.netdev = Some("eth1".into());
+    address.address = Some("192.0.2.99/24".parse().unwrap());
+    facts.addresses.push(address);
+    if let Some(netdev) = routed {
+        let destination = Some("192.0.2.0/24".parse().unwrap());
+        let route = |netdev: &str, metric| tp_hca::facts::Route {
+            destination,
+            netdev: Some(netdev.into()),
+            metric: Some(metric),
+            ..Default::default()
+        };
+        facts
+            .routes
+            .extend([route("eth0", 200), route("eth1", 200), route(netdev, 100)]);
+    }
+    document
+}
+
+#[test]
+fn where_one_end_has_two_ports_for_one_its_route_decides() {
+    let chosen = |routed| {
+        let got = pick(&two_for_one(routed), &Options::default());
+        assert!(got.ok, "{:?}", got.error);
+        let rank = &got.ranks[0];
+        assert_eq!(rank.rails.len(), 1);
+        let warned = rank
+            .warnings
+            .iter()
+            .find(|w| w.code == WarningCode::DuplicateSubnet)
+            .unwrap();
+        assert!(warned.text.contains("mlx5_0:1 and mlx5_1:1"), "{}", warned.text);
+        assert_eq!(got.ranks[1].rails[0].peer_device, rank.rails[0].device);
+        rank.rails[0].device.clone()
+    };
+    assert_eq!(chosen(Some("eth1")), "mlx5_1");
+    assert_eq!(chosen(Some("eth0")), "mlx5_0");
+    assert_eq!(
+        chosen(None),
+        "mlx5_0",
+        "the lower address, whatever comes first in the list"
+    );
+}
