@@ -2,6 +2,7 @@
 
 use super::turn::{Payload, Ranks, Turn};
 use crate::collective::Failure;
+use crate::region;
 use crate::types::Rank;
 
 impl Turn<'_> {
@@ -27,7 +28,7 @@ impl Turn<'_> {
         unsafe {
             let own = recv.add(me.index() * stride);
             if !std::ptr::eq(own, send) && self.world().size() == 1 {
-                std::ptr::copy_nonoverlapping(send, own, len_of(me));
+                region::copy(send, own, len_of(me));
             }
             let mut own_copied = std::ptr::eq(own, send) || self.world().size() == 1;
             self.pipelined(
@@ -41,7 +42,7 @@ impl Turn<'_> {
                 |turn, round| {
                     if !own_copied {
                         // After the first message is out, before the first is awaited.
-                        std::ptr::copy_nonoverlapping(send, own, len_of(me));
+                        region::copy(send, own, len_of(me));
                         own_copied = true;
                     }
                     turn.copy_all(round as u32, |peer| {
@@ -89,7 +90,7 @@ impl Turn<'_> {
             }
             self.stream_out(send, bytes, self.peers())?;
             if !std::ptr::eq(send, recv) {
-                std::ptr::copy_nonoverlapping(send, recv, bytes);
+                region::copy(send, recv, bytes);
             }
         }
         Ok(())
@@ -136,7 +137,7 @@ impl Turn<'_> {
             let len = (bytes - at).min(slot);
             let from = self.take(source, round as u32, len, Ranks::one(source))?;
             // SAFETY: `take` gave `len` readable bytes of a receive slot; the piece lies within `bytes`.
-            unsafe { std::ptr::copy_nonoverlapping(from, recv.add(at), len) };
+            unsafe { region::copy(from, recv.add(at), len) };
             self.consume(source);
             self.answer(Ranks::one(source))?;
         }
@@ -167,7 +168,7 @@ impl Turn<'_> {
                 |turn, round| {
                     let (at, len) = piece(round);
                     let from = turn.take(peer, round as u32, len, only)?;
-                    std::ptr::copy_nonoverlapping(from, recv.add(at), len);
+                    region::copy(from, recv.add(at), len);
                     turn.consume(peer);
                     Ok(only)
                 },

@@ -4,7 +4,7 @@ use super::turn::{Payload, Ranks, Turn};
 use crate::collective::Failure;
 use crate::oracle::ordered;
 use crate::region::layout::MAX_WORLD;
-use crate::region::partition;
+use crate::region::{self, partition};
 use crate::types::{DType, Rank, ReduceOp};
 
 /// The operands of one combination, in rank order.
@@ -198,7 +198,7 @@ impl Turn<'_> {
             let Some((at, len)) = into(source) else { continue };
             let from = self.take(source, part, len, pending)?;
             // SAFETY: `take` gave `len` readable bytes of a receive slot, apart from the caller's `len` writable ones.
-            unsafe { std::ptr::copy_nonoverlapping(from, at, len) };
+            unsafe { region::copy(from, at, len) };
             self.consume(source);
             pending = pending.without(source);
         }

@@ -5,10 +5,13 @@ use super::shared::Shared;
 use crate::collective::{Call, Failure};
 use crate::proxy::Backoff;
 use crate::region::protocol::{Breach, Inbound, Outbound, Ringer};
-use crate::region::{Header, Post, Word, Words};
+use crate::region::{self, Header, Post, Word, Words};
 use crate::types::{Rank, World};
 use crate::wire::{Parcel, WireError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The longest sleep on a wire that wakes its sleeper, between two looks at what does not.
+const LONGEST_IDLE: Duration = Duration::from_millis(50);
 
 /// The streams of this rank; whoever holds them is in a call.
 #[derive(Debug)]
@@ -206,7 +209,7 @@ impl Turn<'_> {
                 let staged = region.staging(entry, offset, len);
                 // SAFETY: the source is readable by the caller's promise, `staging` checked the target, and the entry is
                 // free, so the proxy does not read it now.
-                unsafe { std::ptr::copy_nonoverlapping(at, staged, len) };
+                unsafe { region::copy(at, staged, len) };
                 used += len;
             }
             let post = Post::Message {
@@ -348,8 +351,8 @@ impl Turn<'_> {
             if direct && shared.wire().progress() {
                 continue;
             }
-            let backoff =
-                backoff.get_or_insert_with(|| Backoff::new(shared.crowded(), shared.wire().idle_wakes()));
+            let backoff = backoff
+                .get_or_insert_with(|| Backoff::new(shared.crowded(), direct && shared.wire().idle_wakes()));
             if backoff.spin() {
                 continue;
             }
@@ -385,19 +388,12 @@ impl Turn<'_> {
                     },
                 });
             }
-            if direct && shared.wire().idle_wakes() {
-                shared
-                    .wire()
-                    .idle((shared.wait() - waited).min(std::time::Duration::from_millis(50)));
-            } else {
-                backoff.pause(|nap| {
-                    if direct {
-                        shared.wire().idle(nap)
-                    } else {
-                        std::thread::sleep(nap)
-                    }
-                });
-            }
+            let left = shared.wait().saturating_sub(waited).min(LONGEST_IDLE);
+            backoff.pause(|nap| match (direct, shared.wire().idle_wakes()) {
+                (true, true) => shared.wire().idle(left),
+                (true, false) => shared.wire().idle(nap),
+                (false, _) => std::thread::sleep(nap),
+            });
         }
     }
 

@@ -9,12 +9,14 @@ use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Turns of spinning on memory, some 20 ns each.
-const SPINS: u32 = 2000;
+/// Turns of spinning, some 50 ns each on memory: about the time that an answer takes which is already on its way.
+const SPINS: u32 = 100;
 /// Turns of spinning where each asks the kernel for every peer.
-const COSTLY_SPINS: u32 = 100;
-/// How long is yielded before the first nap.
+const COSTLY_SPINS: u32 = 8;
+/// How long is yielded before the first nap; longer where only a nap's end notices what comes.
 const YIELD: Duration = Duration::from_millis(2);
+/// The same where a nap ends as soon as something comes.
+const YIELD_BEFORE_WAKING_NAP: Duration = Duration::from_micros(50);
 /// The first nap and the longest.
 const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(500));
 
@@ -23,21 +25,25 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_mi
 pub struct Backoff {
     spins: u32,
     left: u32,
+    yield_for: Duration,
     yielding: Option<Instant>,
     nap: Duration,
 }
 
 impl Backoff {
-    /// A new wait. `crowded`: more threads want to run than there are processors. `costly`: each turn makes system calls.
-    pub fn new(crowded: bool, costly: bool) -> Self {
-        let spins = match (crowded, costly) {
+    /// A new wait. `crowded`: more threads want to run than there are processors. `kernel`: each turn asks the kernel, and
+    /// a nap ends as soon as something comes.
+    pub fn new(crowded: bool, kernel: bool) -> Self {
+        let spins = match (crowded, kernel) {
             (true, _) => 4,
             (false, true) => COSTLY_SPINS,
             (false, false) => SPINS,
         };
+        let yield_for = if kernel { YIELD_BEFORE_WAKING_NAP } else { YIELD };
         Self {
             spins,
             left: spins,
+            yield_for,
             yielding: None,
             nap: NAPS.0,
         }
@@ -57,7 +63,7 @@ impl Backoff {
     /// Yields, and later naps by calling `nap`.
     pub fn pause(&mut self, nap: impl FnOnce(Duration)) {
         let since = *self.yielding.get_or_insert_with(Instant::now);
-        if since.elapsed() < YIELD {
+        if since.elapsed() < self.yield_for {
             thread::yield_now();
         } else {
             nap(self.nap);

@@ -66,7 +66,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        let mut backoff = Backoff::new(self.shared.crowded(), self.shared.wire().idle_wakes());
+        // The doorbell is memory, whatever the wire is: no nap of this thread ends when it rings.
+        let mut backoff = Backoff::new(self.shared.crowded(), false);
         while !self.stop.load(Ordering::Acquire) && !self.shared.has_failed() {
             match self.turn() {
                 Ok(true) => backoff.reset(),

@@ -229,8 +229,9 @@ mod tests {
             let layout = Layout::new(World(world), slot).unwrap();
             let mut parts = vec![(0, PAGE)];
             for peer in layout.world().ranks() {
-                parts.push((layout.word(Word::Acked { peer }), LINE));
-                prop_assert_eq!(layout.notice(peer) + NOTICE, layout.word(Word::Acked { peer }) + LINE);
+                let answers = layout.word(Word::Acked { peer });
+                parts.push((answers, LINE));
+                prop_assert_eq!(layout.notice(peer) + NOTICE, answers + LINE);
                 for slot in 0..SLOTS as usize {
                     let bay = Bay { source: peer, slot };
                     parts.push((layout.line(bay), LINE));
@@ -238,7 +239,8 @@ mod tests {
                     parts.push((layout.post(slot, peer), 2 * LINE));
                     prop_assert_eq!(layout.receive(bay) % PAGE, 0);
                 }
-                prop_assert!(layout.word(Word::Consumed { source: peer }) + 8 <= PAGE);
+                let consumed = layout.word(Word::Consumed { source: peer });
+                prop_assert!(consumed + 8 <= PAGE);
             }
             parts.push((layout.staging(0), layout.slot()));
             parts.push((layout.staging(1), layout.slot()));

@@ -1,10 +1,12 @@
 //! A rank's region: the memory that its peers (or their wires) write into, and the rules by which they do.
 
+mod copy;
 pub mod layout;
 mod mapping;
 pub mod partition;
 pub mod protocol;
 
+pub(crate) use copy::copy;
 pub use layout::{Bay, Layout, Word};
 pub use mapping::Mapping;
 pub use protocol::Words;
@@ -133,7 +135,7 @@ impl Region {
         let data = self.payload(bay, payload.len());
         // SAFETY: within the bay, which is free for us to write by the caller's promise.
         unsafe {
-            std::ptr::copy_nonoverlapping(payload.as_ptr(), data, payload.len());
+            copy(payload.as_ptr(), data, payload.len());
             self.publish(bay, seq, header);
         }
     }
