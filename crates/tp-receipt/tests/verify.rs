@@ -305,7 +305,7 @@ fn harm(record: &Record, how: u8) -> Option<Record> {
                 1 => hello.world += 1,
                 _ => hello.binary_sha256 = "00".repeat(32),
             },
-            Kind::Inject(inject) => inject.monotonic_ns = 1,
+            Kind::Inject(inject) => inject.monotonic_ns = u64::MAX,
             _ => return None,
         },
         Record::StepEnd(end) => match how % 2 {

@@ -1,5 +1,7 @@
 //! `receipt.md`: the tables that people paste into a pull request.
 
+mod lists;
+
 use super::view::{self, Latencies, Series};
 use crate::receipt::{FailFast, Failure, Receipt, Verdict};
 use std::collections::BTreeSet;
@@ -22,11 +24,11 @@ pub fn markdown(receipt: &Receipt) -> String {
     failures(receipt, &mut out);
     failfast(receipt, &mut out);
     latencies(receipt, &mut out);
-    picks(receipt, &mut out);
-    hosts(receipt, &mut out);
-    settings(receipt, &mut out);
-    counters(receipt, &mut out);
-    left_out(receipt, &mut out);
+    lists::picks(receipt, &mut out);
+    lists::hosts(receipt, &mut out);
+    lists::settings(receipt, &mut out);
+    lists::counters(receipt, &mut out);
+    lists::left_out(receipt, &mut out);
     out
 }
 
@@ -318,148 +320,7 @@ fn latency_table(all: &Latencies, columns: &[&Series], out: &mut String) {
     raw_table(out, &head, rows);
 }
 
-fn picks(receipt: &Receipt, out: &mut String) {
-    let mut rows = Vec::new();
-    for pick in &receipt.picks {
-        let scope = if pick.model { "model" } else { "this machine" };
-        let start = || vec![text(&pick.arm), pick.rank.to_string(), scope.to_owned()];
-        for rail in &pick.rails {
-            let mut row = start();
-            let probed = if rail.probed { "probed" } else { "not probed" };
-            row.push(format!(
-                "{} to rank {} {}",
-                code(&port(&rail.device, rail.port)),
-                rail.peer,
-                code(&port(&rail.peer_device, rail.peer_port))
-            ));
-            row.push(format!(
-                "{}, GID {}, by {}, {probed}",
-                code(&rail.address),
-                rail.gid_index,
-                text(&rail.by)
-            ));
-            rows.push(row);
-        }
-        for port_row in pick.ports.iter().filter(|p| !p.chosen) {
-            let mut row = start();
-            row.push(format!(
-                "{} not taken",
-                code(&port(&port_row.device, port_row.port))
-            ));
-            row.push(text(&port_row.reason));
-            rows.push(row);
-        }
-    }
-    table(
-        out,
-        "Ports and rails",
-        &["arm", "rank", "facts from", "rail", "why"],
-        rows,
-    );
-}
-
 /// `rocep1s0f0:1`.
 pub fn port(device: &str, port: u32) -> String {
     format!("{device}:{port}")
-}
-
-fn hosts(receipt: &Receipt, out: &mut String) {
-    let rows = receipt.hosts.iter().map(|h| {
-        let versions: Vec<String> = h
-            .versions
-            .iter()
-            .map(|(k, v)| format!("{} {}", text(k), code(v)))
-            .collect();
-        let image = if h.image_sha256.is_empty() {
-            "none".into()
-        } else {
-            code(&h.image_sha256.join(", "))
-        };
-        vec![code(&h.name), view::ranges(&h.ranks), versions.join(", "), image]
-    });
-    table(
-        out,
-        "Hosts",
-        &["host", "ranks", "versions", "kernel image"],
-        rows.collect(),
-    );
-}
-
-fn settings(receipt: &Receipt, out: &mut String) {
-    let rows = receipt
-        .settings
-        .iter()
-        .filter(|s| s.source != "default")
-        .map(|s| {
-            vec![
-                code(&s.name),
-                code(&s.value),
-                text(&s.source),
-                text(&s.arms.join(", ")),
-                view::ranges(&s.ranks),
-            ]
-        });
-    table(
-        out,
-        "Settings that are not defaults",
-        &["name", "value", "from", "arms", "ranks"],
-        rows.collect(),
-    );
-}
-
-fn counters(receipt: &Receipt, out: &mut String) {
-    let changed = receipt.counters.iter().filter(|c| c.before != c.after);
-    let show = |n: Option<u64>| n.map_or_else(|| "?".into(), |n| n.to_string());
-    let rows = changed.map(|c| {
-        let place = format!("{} {}", code(&c.place), text(&c.name));
-        vec![
-            format!("{} / {}", text(&c.arm), text(&c.step)),
-            place,
-            show(c.before),
-            show(c.after),
-        ]
-    });
-    table(
-        out,
-        "Counters that moved",
-        &["step", "counter", "before", "after"],
-        rows.collect(),
-    );
-}
-
-fn left_out(receipt: &Receipt, out: &mut String) {
-    let mut rows: Vec<Vec<String>> = receipt
-        .not_run
-        .iter()
-        .map(|n| {
-            let arm = if n.arm.is_empty() {
-                "every arm".into()
-            } else {
-                text(&n.arm)
-            };
-            vec![arm, code(&n.step), text(&n.reason)]
-        })
-        .collect();
-    for skip in &receipt.skipped {
-        let what = format!(
-            "{}: {} of {}",
-            code(&skip.step),
-            view::plural(skip.count, "check"),
-            text(&skip.group)
-        );
-        rows.push(vec![text(&skip.arm), what, text(&skip.reason)]);
-    }
-    for file in &receipt.set_aside {
-        rows.push(vec![
-            "".into(),
-            format!("file {}", code(&file.file)),
-            text(&file.why),
-        ]);
-    }
-    table(
-        out,
-        "What was not run, or is not here",
-        &["arm", "what", "why"],
-        rows,
-    );
 }

@@ -144,7 +144,9 @@ impl Store {
             )));
         }
         self.step = Some(start.key.clone());
-        self.record(Record::Step(start))
+        self.record(Record::Step(start))?;
+        // Before the first log is there: a run that goes on must know that this attempt's logs are taken.
+        self.events.flush()
     }
 
     /// Records an event of the step that runs, or outside any step.

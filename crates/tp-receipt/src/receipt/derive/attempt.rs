@@ -212,6 +212,12 @@ impl AttemptState {
             return;
         }
         for survivor in self.survivors() {
+            if survivor
+                .after_ms
+                .is_some_and(|after| after + survivor.error_ms < 0.0)
+            {
+                problems.push(format!("rank {} had left before the injection", survivor.rank));
+            }
             match (survivor.after_ms, self.start.exit_within_ms) {
                 (Some(after), Some(limit)) if after - survivor.error_ms > limit => problems.push(format!(
                     "rank {} left {after:.1} ms after the injection, more than {limit} ms",
@@ -372,15 +378,12 @@ fn rank_problems(state: &RankState, result: &RankResult, problems: &mut Vec<Stri
             ));
         }
     }
-    if result.exit == Some(0) {
-        if state.hello.is_none() {
-            problems.push(format!(
-                "rank {rank} ended with exit 0 and never introduced itself"
-            ));
-        }
-        if state.summary.is_none() {
-            problems.push(format!("rank {rank} ended with exit 0 and gave no totals"));
-        }
+    // An end that looks right is none when nobody knows who it was that ended.
+    if state.hello.is_none() && result.as_expected {
+        problems.push(format!("rank {rank} never introduced itself"));
+    }
+    if state.summary.is_none() && result.exit == Some(0) {
+        problems.push(format!("rank {rank} ended with exit 0 and gave no totals"));
     }
     for name in &state.doubled {
         problems.push(format!("rank {rank} sent `{name}` twice"));
