@@ -262,7 +262,7 @@ fn a_rank_that_dies_while_others_are_awaited_ends_the_boot() {
 #[test]
 fn missing_ranks_are_named_at_the_deadline_on_every_rank() {
     let port = free_port();
-    let quick = [("TF_TP_BOOT_TIMEOUT", "1")];
+    let quick = [("TF_TP_BOOT_TIMEOUT", "4")];
     let ranks: Vec<_> = [0, 2]
         .map(|rank| Process::start(rank, 4, port, &quick, "group hang"))
         .into();
@@ -271,9 +271,9 @@ fn missing_ranks_are_named_at_the_deadline_on_every_rank() {
     ends.next()
         .unwrap()
         .code_is(70)
-        .says(&["rank 1, 3 never came within 1.0 s"]);
+        .says(&["rank 1, 3 never came within 4.0 s"]);
     ends.next().unwrap().code_is(70);
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(15));
 }
 
 #[test]

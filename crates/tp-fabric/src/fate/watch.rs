@@ -19,6 +19,8 @@ struct Peer {
     rank: Rank,
     decoder: Decoder,
     heard: Instant,
+    /// When it last had acknowledged all that it was sent.
+    taken: Instant,
     phase: String,
     bye: Option<Instant>,
     ended: bool,
@@ -37,6 +39,7 @@ impl Watch {
             rank: Rank(rank),
             decoder: Decoder::default(),
             heard: now,
+            taken: now,
             phase: "boot".to_owned(),
             bye: None,
             ended: false,
@@ -136,6 +139,18 @@ impl Watch {
             );
             return self.blame(index, &text);
         }
+        // protocol 4.14
+        let deaf = |peer: &Peer| {
+            !peer.ended && peer.bye.is_none() && now.saturating_duration_since(peer.taken) > limit
+        };
+        if let Some(index) = self.peers.iter().position(deaf) {
+            let text = format!(
+                "nothing that rank {} sent has arrived for {:.1} s: it is cut off in one direction",
+                self.me,
+                limit.as_secs_f64()
+            );
+            return self.blame(index, &text);
+        }
         // protocol 4.11
         // Ranks may close in any order, but one that is gone while this one still works would leave it waiting.
         let gone = |peer: &Peer| {
@@ -155,10 +170,18 @@ impl Watch {
         None
     }
 
+    /// A peer's system has acknowledged all that was sent, or does not tell.
+    pub fn taken(&mut self, index: usize, now: Instant) {
+        if let Some(peer) = self.peers.get_mut(index) {
+            peer.taken = now;
+        }
+    }
+
     /// This process itself did not run for a while (stopped, starved): its peers get a new interval before they are judged.
     pub fn forgive(&mut self, now: Instant) {
         for peer in &mut self.peers {
             peer.heard = now;
+            peer.taken = now;
             peer.bye = peer.bye.map(|_| now);
         }
     }

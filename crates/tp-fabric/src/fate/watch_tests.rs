@@ -133,6 +133,10 @@ impl Group {
         }
         self.now += BEAT;
         for rank in 0..world {
+            for link in 0..self.nodes[rank].inbox.len() {
+                let now = self.now;
+                self.nodes[rank].watch.taken(link, now);
+            }
             if self.runs(rank) && !self.nodes[rank].said_bye {
                 self.frame(rank, &Frame::Beat { phase: "run".into() });
             }
@@ -246,6 +250,23 @@ fn a_clean_stop_in_any_order_is_no_failure_and_a_death_in_it_is() {
             (victim, report) => panic!("seed {seed}: victim {victim:?}, rank 0 says {report:?}"),
         }
     }
+}
+
+#[test]
+fn a_peer_that_hears_nothing_is_lost_though_it_speaks() {
+    let mut group = Group::new(2, 7);
+    for _ in 0..14 {
+        group.now += BEAT;
+        group.frame(1, &Frame::Beat { phase: "run".into() });
+        while !group.nodes[0].inbox[0].is_empty() {
+            group.read(0);
+        }
+        if let Some(report) = group.nodes[0].watch.tick(group.now) {
+            assert!(report.reason.contains("cut off in one direction"), "{report}");
+            return;
+        }
+    }
+    panic!("not noticed");
 }
 
 #[test]

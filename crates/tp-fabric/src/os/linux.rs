@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use socket2::{SockRef, TcpKeepalive};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// A pipe whose ends are closed in child processes and never block.
@@ -21,6 +21,14 @@ pub(crate) fn set_keepalive(socket: &impl AsFd) -> io::Result<()> {
         .with_interval(Duration::from_secs(10))
         .with_retries(6);
     SockRef::from(socket).set_tcp_keepalive(&keepalive)
+}
+
+/// Bytes that a connection has taken and its peer's system has not acknowledged; `None` where the system does not say.
+pub(crate) fn unacknowledged(socket: &impl AsFd) -> Option<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the whole call, and this request writes one `int` to the address given.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    (result == 0).then(|| u64::try_from(bytes).unwrap_or(0))
 }
 
 /// What makes processes count as on one host: this boot of the kernel, and the network namespace.

@@ -15,6 +15,6 @@ mod unix;
 
 pub(crate) use system::{
     allowed_cpus, available_memory, cpu_capacity, executable, host_id, pin_to_cpu, pipe, reserve,
-    set_keepalive,
+    set_keepalive, unacknowledged,
 };
 pub(crate) use unix::{exit_now, host_name, poll, raise_open_files, want_read, want_write};

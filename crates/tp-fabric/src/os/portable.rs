@@ -22,6 +22,11 @@ pub(crate) fn set_keepalive(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_keepalive(true)
 }
 
+/// Not known.
+pub(crate) fn unacknowledged(_socket: &impl AsFd) -> Option<u64> {
+    None
+}
+
 /// What makes processes count as on one host: its name, for want of anything better.
 pub(crate) fn host_id() -> io::Result<String> {
     Ok(super::host_name())

@@ -64,7 +64,18 @@ impl Process {
         extra: &[(&str, &str)],
         script: &str,
     ) -> Self {
-        let mut command = Command::new(file);
+        Self::start_by(Command::new(file), rank, world, port, extra, script)
+    }
+
+    /// [`Process::start`] by a command to which the arguments of a rank are added.
+    pub fn start_by(
+        mut command: Command,
+        rank: u32,
+        world: u32,
+        port: u16,
+        extra: &[(&str, &str)],
+        script: &str,
+    ) -> Self {
         command.args(["rank_process", "--exact", "--nocapture", "--test-threads=1"]);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();

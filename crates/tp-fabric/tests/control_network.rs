@@ -1,0 +1,110 @@
+//! Two hosts with a cable between them, as network namespaces: the cable is cut, both ways and one way.
+//!
+//! Needs root and `ip`; says so and ends where it has neither.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod control_support;
+
+use control_support::{Process, play_if_rank};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const PORT: u16 = 29500;
+
+#[test]
+fn rank_process() {
+    play_if_rank();
+}
+
+/// Two namespaces and a pair of virtual ports between them; gone when dropped.
+struct Cable {
+    ends: [String; 2],
+}
+
+fn ip(arguments: &str) -> bool {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' ')).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+impl Cable {
+    /// `None` where this machine lets us make none.
+    fn new(name: &str) -> Option<Self> {
+        let own = std::process::id();
+        let ends = ["a", "b"].map(|end| format!("tp-{name}-{own}-{end}"));
+        if !ip(&format!("netns add {}", ends[0])) {
+            println!("not run: needs root and `ip netns`");
+            return None;
+        }
+        let cable = Self { ends };
+        let [a, b] = &cable.ends;
+        for step in [
+            format!("netns add {b}"),
+            format!("link add tpc0 netns {a} type veth peer name tpc0 netns {b}"),
+            format!("-n {a} address add 192.0.2.1/24 dev tpc0"),
+            format!("-n {b} address add 192.0.2.2/24 dev tpc0"),
+            format!("-n {a} link set tpc0 up"),
+            format!("-n {b} link set tpc0 up"),
+        ] {
+            assert!(ip(&step), "ip {step}");
+        }
+        Some(cable)
+    }
+
+    fn start(&self, rank: u32, extra: &[(&str, &str)]) -> Process {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.ends[rank as usize]])
+            .arg(std::env::current_exe().unwrap());
+        let mut all = vec![("TF_TP_MASTER", "192.0.2.1")];
+        all.extend(extra);
+        Process::start_by(command, rank, 2, PORT, &all, "group hang")
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        for end in &self.ends {
+            ip(&format!("netns delete {end}"));
+        }
+    }
+}
+
+/// Two ranks at the two ends; `cut` cuts, and both are to be out within the limit and a quarter of a second.
+fn survives(name: &str, cut: impl Fn(&Cable) -> String, blamed_on_0: &str, blamed_on_1: &str) {
+    let Some(cable) = Cable::new(name) else { return };
+    let quick = [("TF_TP_HEARTBEAT_S", "0.1"), ("TF_TP_HEARTBEAT_LIMIT_S", "1")];
+    let mut ranks = [0, 1].map(|rank| cable.start(rank, &quick));
+    for rank in &mut ranks {
+        rank.line("up", LIMIT);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let at = Instant::now();
+    let step = cut(&cable);
+    assert!(ip(&step), "ip {step}");
+    let [zero, one] = ranks.map(|rank| rank.end(LIMIT));
+    zero.code_is(70).says(&[blamed_on_0]);
+    one.code_is(70).says(&[blamed_on_1]);
+    for end in [zero, one] {
+        let after = end.at.saturating_duration_since(at);
+        println!("{name}: out {after:?} after the cut, with a limit of 1 s");
+        // The limit and 250 ms; the rest is for a busy machine.
+        assert!(after < Duration::from_millis(3000), "{after:?}");
+    }
+}
+
+#[test]
+fn a_cut_cable_ends_both_ranks_within_the_limit() {
+    let cut = |cable: &Cable| format!("-n {} link set tpc0 down", cable.ends[0]);
+    survives("cut", cut, "no heartbeat for 1.0 s", "no heartbeat for 1.0 s");
+}
+
+#[test]
+fn a_cable_cut_in_one_direction_ends_both_ranks_within_the_limit() {
+    // Rank 1 is not heard any more, its acknowledgements included, so that before long rank 0's kernel sends nothing new
+    // either. Each sees it on its own; which word rank 1 gets first is open.
+    let cut = |cable: &Cable| format!("-n {} route add blackhole 192.0.2.1/32", cable.ends[1]);
+    survives("half", cut, "no heartbeat for 1.0 s", "failed in phase");
+}
