@@ -9,6 +9,9 @@ use crate::types::{Rank, World};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+/// How much longer a follower waits than rank 0, which knows who is missing and says so at its own deadline.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long rank 0 tries to tell the others of a failure.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -44,7 +47,8 @@ pub(super) fn exchange(
             }
         }
     } else {
-        give(boot, op, number, mine, deadline)
+        // protocol 3.10
+        give(boot, op, number, mine, deadline + PATIENCE)
     }
 }
 
