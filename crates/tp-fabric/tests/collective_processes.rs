@@ -1,4 +1,5 @@
 //! Ranks that are processes: this test binary, started again, once for each rank and wire.
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 #![cfg(unix)]
 
 mod collective_support;
