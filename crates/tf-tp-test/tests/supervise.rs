@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Ended, LIMIT, Running, eventually, lives, nothing_left, processes_with, run, runner, session, start,
+    Ended, LIMIT, Running, children_of, eventually, lives, nothing_left, processes_with, run, runner,
+    session, start,
 };
 use std::io::Write;
 use std::process::{ChildStdin, Stdio};

@@ -1,10 +1,10 @@
 //! One check: fills the buffers, makes the call, and compares every byte with the oracle.
 
+use super::inputs::{Dealt, Inputs};
 use super::memory::{ALIGN, Buffer, GUARD, HostBuffer, UNTOUCHED};
-use super::table::{Case, Fill, Place, What};
+use super::table::{Case, Place, What};
 use std::ops::Range;
 use tp_fabric::collective::{CollectiveError, Collectives, MemoryKind, Stream};
-use tp_fabric::fill::{self, Pattern};
 use tp_fabric::oracle;
 use tp_fabric::types::{Rank, ReduceOp, World};
 
@@ -35,8 +35,8 @@ pub struct Check<'a> {
     pub stream: Stream,
     /// The check.
     pub case: &'a Case,
-    /// Makes the contents of this check's buffers its own, so that what an earlier one left behind cannot pass.
-    pub seed: u64,
+    /// The check's number: decides how the inputs are dealt out.
+    pub number: usize,
 }
 
 /// Where the data of a call lie: one buffer for both, or two.
@@ -142,37 +142,36 @@ fn window(bytes: &[u8], at: usize) -> String {
 
 impl Check<'_> {
     /// Carries the check out on this rank.
-    pub fn run(&self) -> Result<(), Wrong> {
+    pub fn run(&self, inputs: &mut Inputs) -> Result<(), Wrong> {
         if self.on.memory() != MemoryKind::Host {
             return Err(Wrong::Answer(
                 "the suite has no buffers in this backend's memory".to_owned(),
             ));
         }
+        let blocks = if matches!(self.case.what, What::ReduceScatter(_)) {
+            self.world().size()
+        } else {
+            1
+        };
+        let given = inputs.deal(
+            self.number,
+            self.case.bytes * blocks,
+            self.case.dtype,
+            self.case.fill,
+        );
         match self.case.what {
-            What::AllReduce(op) => self.all_reduce(op),
-            What::ReduceScatter(op) => self.reduce_scatter(op),
-            What::AllGather => self.all_gather(),
-            What::AllGatherV => self.all_gather_v(),
-            What::Broadcast(root) => self.broadcast(root),
-            What::Exchange => self.exchange(),
-            What::SendRecv => self.send_recv(),
+            What::AllReduce(op) => self.all_reduce(op, &given),
+            What::ReduceScatter(op) => self.reduce_scatter(op, &given),
+            What::AllGather => self.all_gather(&given),
+            What::AllGatherV => self.all_gather_v(&given),
+            What::Broadcast(root) => self.broadcast(root, &given),
+            What::Exchange => self.exchange(&given),
+            What::SendRecv => self.send_recv(&given),
         }
     }
 
     fn world(&self) -> World {
         self.on.world()
-    }
-
-    fn input(&self, rank: Rank, bytes: usize) -> Vec<u8> {
-        let pattern = match self.case.fill {
-            Fill::Random => Pattern::Uniform,
-            Fill::Special => Pattern::Special,
-        };
-        fill::bytes(bytes, self.case.dtype, self.seed, rank, pattern)
-    }
-
-    fn inputs(&self, bytes: usize) -> Vec<Vec<u8>> {
-        self.world().ranks().map(|rank| self.input(rank, bytes)).collect()
     }
 
     fn count(&self) -> usize {
@@ -210,14 +209,13 @@ impl Check<'_> {
         }
     }
 
-    fn expect(&self, inputs: &[Vec<u8>], op: ReduceOp) -> Result<Vec<u8>, Wrong> {
-        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        oracle::reduce(&inputs, self.case.dtype, op).map_err(|e| Wrong::Answer(format!("no oracle: {e}")))
+    fn expect(&self, given: &Dealt, op: ReduceOp) -> Result<Vec<u8>, Wrong> {
+        oracle::reduce(&given.all(), self.case.dtype, op)
+            .map_err(|e| Wrong::Answer(format!("no oracle: {e}")))
     }
 
-    fn all_reduce(&self, op: ReduceOp) -> Result<(), Wrong> {
-        let inputs = self.inputs(self.case.bytes);
-        let mine = &inputs[self.on.rank().index()];
+    fn all_reduce(&self, op: ReduceOp, given: &Dealt) -> Result<(), Wrong> {
+        let mine = given.of(self.on.rank());
         let mut at = self.block();
         at.put(mine);
         let (send, recv) = at.addresses();
@@ -228,15 +226,13 @@ impl Check<'_> {
                 .all_reduce(send, recv, self.count(), self.case.dtype, op, self.stream)?
         };
         self.on.synchronize(self.stream)?;
-        at.compare(mine, &self.expect(&inputs, op)?, &|_| false)
+        at.compare(mine, &self.expect(given, op)?, &|_| false)
     }
 
-    fn reduce_scatter(&self, op: ReduceOp) -> Result<(), Wrong> {
-        let (bytes, rank) = (self.case.bytes, self.on.rank().index());
-        let whole = bytes * self.world().size();
-        let inputs = self.inputs(whole);
-        let mut at = self.blocks(whole, bytes);
-        at.put(&inputs[rank]);
+    fn reduce_scatter(&self, op: ReduceOp, given: &Dealt) -> Result<(), Wrong> {
+        let (bytes, rank) = (self.case.bytes, self.on.rank());
+        let mut at = self.blocks(bytes * self.world().size(), bytes);
+        at.put(given.of(rank));
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_reduce`; the send buffer has a block for every rank, in place the own one is written.
         unsafe {
@@ -244,14 +240,17 @@ impl Check<'_> {
                 .reduce_scatter(send, recv, self.count(), self.case.dtype, op, self.stream)?
         };
         self.on.synchronize(self.stream)?;
-        let expected = self.expect(&inputs, op)?;
-        at.compare(&inputs[rank], &expected[rank * bytes..][..bytes], &|_| false)
+        let expected = self.expect(given, op)?;
+        at.compare(
+            given.of(rank),
+            &expected[rank.index() * bytes..][..bytes],
+            &|_| false,
+        )
     }
 
-    fn all_gather(&self) -> Result<(), Wrong> {
+    fn all_gather(&self, given: &Dealt) -> Result<(), Wrong> {
         let bytes = self.case.bytes;
-        let inputs = self.inputs(bytes);
-        let mine = &inputs[self.on.rank().index()];
+        let mine = given.of(self.on.rank());
         let mut at = self.blocks(bytes, bytes * self.world().size());
         at.put(mine);
         let (send, recv) = at.addresses();
@@ -261,7 +260,7 @@ impl Check<'_> {
                 .all_gather(send, recv, self.count(), self.case.dtype, self.stream)?
         };
         self.on.synchronize(self.stream)?;
-        at.compare(mine, &inputs.concat(), &|_| false)
+        at.compare(mine, &given.all().concat(), &|_| false)
     }
 
     /// How many bytes each rank gives to `all_gather_v`: everything, less and less, nothing.
@@ -279,13 +278,12 @@ impl Check<'_> {
             .collect()
     }
 
-    fn all_gather_v(&self) -> Result<(), Wrong> {
+    fn all_gather_v(&self, given: &Dealt) -> Result<(), Wrong> {
         let (stride, lens) = (self.case.bytes, self.lengths());
-        let inputs = self.inputs(stride);
         let len_of = |rank: usize| usize::try_from(lens[rank]).unwrap_or(0);
-        let rank = self.on.rank().index();
+        let mine = given.of(self.on.rank());
         let mut at = self.blocks(stride, stride * self.world().size());
-        at.put(&inputs[rank]);
+        at.put(mine);
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_gather`; `lens` has a value for every rank and lives until after the call.
         unsafe {
@@ -294,16 +292,15 @@ impl Check<'_> {
         };
         self.on.synchronize(self.stream)?;
         // What lies beyond a rank's length is the transport's choice; in place the own block held all of its input.
-        at.compare(&inputs[rank], &inputs.concat(), &|at| {
+        at.compare(mine, &given.all().concat(), &|at| {
             at % stride >= len_of(at / stride)
         })
     }
 
-    fn broadcast(&self, root: Rank) -> Result<(), Wrong> {
-        let given = self.input(root, self.case.bytes);
-        let mine = self.input(self.on.rank(), self.case.bytes);
+    fn broadcast(&self, root: Rank, given: &Dealt) -> Result<(), Wrong> {
+        let mine = given.of(self.on.rank());
         let mut at = self.block();
-        at.put(&mine);
+        at.put(mine);
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_reduce`.
         unsafe {
@@ -311,17 +308,17 @@ impl Check<'_> {
                 .broadcast(send, recv, self.count(), self.case.dtype, root, self.stream)?
         };
         self.on.synchronize(self.stream)?;
-        at.compare(&mine, &given, &|_| false)
+        at.compare(mine, given.of(root), &|_| false)
     }
 
-    fn exchange(&self) -> Result<(), Wrong> {
-        let mine = self.input(self.on.rank(), self.case.bytes);
+    fn exchange(&self, given: &Dealt) -> Result<(), Wrong> {
+        let mine = given.of(self.on.rank());
         for round in 0..rounds(self.world()) {
             let Some(peer) = partner(self.world(), round, self.on.rank()) else {
                 continue;
             };
             let mut at = self.block();
-            at.put(&mine);
+            at.put(mine);
             let (send, recv) = at.addresses();
             // SAFETY: as in `all_reduce`.
             unsafe {
@@ -329,7 +326,7 @@ impl Check<'_> {
                     .exchange(send, recv, self.count(), self.case.dtype, peer, self.stream)?
             };
             self.on.synchronize(self.stream)?;
-            at.compare(&mine, &self.input(peer, self.case.bytes), &|_| false)
+            at.compare(mine, given.of(peer), &|_| false)
                 .map_err(|wrong| match wrong {
                     Wrong::Answer(text) => Wrong::Answer(format!("with rank {peer}: {text}")),
                     other => other,
@@ -338,9 +335,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn send_recv(&self) -> Result<(), Wrong> {
+    fn send_recv(&self, given: &Dealt) -> Result<(), Wrong> {
         let (world, rank) = (self.world(), self.on.rank());
-        let mine = self.input(rank, self.case.bytes);
         let mut verdict = Ok(());
         // One rank after the other gives to the next, so that no two wait for each other.
         for from in world.ranks() {
@@ -348,7 +344,7 @@ impl Check<'_> {
             let mut at = self.block();
             let (count, dtype) = (self.count(), self.case.dtype);
             if rank == from {
-                at.put(&mine);
+                at.put(given.of(rank));
                 let (send, _) = at.addresses();
                 // SAFETY: the send buffer has `count` elements and lives until after the call.
                 unsafe { self.on.send(send, count, dtype, to, self.stream)? };
@@ -358,8 +354,7 @@ impl Check<'_> {
                 // SAFETY: the receive buffer has `count` elements, lives until after the call and is nobody else's.
                 unsafe { self.on.recv(recv, count, dtype, from, self.stream)? };
                 self.on.synchronize(self.stream)?;
-                let expected = self.input(from, self.case.bytes);
-                verdict = at.compare(&vec![UNTOUCHED; self.case.bytes], &expected, &|_| false);
+                verdict = at.compare(&vec![UNTOUCHED; self.case.bytes], given.of(from), &|_| false);
             }
         }
         verdict

@@ -1,11 +1,13 @@
 //! `suite`: every collective against the oracle, bit for bit.
 
 pub mod check;
+pub mod inputs;
 pub mod memory;
 pub mod table;
 
 use crate::sink::Sink;
 use check::{Check, Wrong};
+use inputs::Inputs;
 use std::fmt::Write;
 use table::Case;
 use tp_fabric::collective::{Collectives, Stream};
@@ -16,8 +18,6 @@ use tp_receipt::event::{Kind, Outcome, Progress};
 const NO_GRAPHS: &str = "CUDA graphs need a GPU backend; the host backend works on host memory";
 /// Progress is said every this many checks.
 const PROGRESS_EVERY: usize = 16;
-/// Base of the checks' seeds: "suite" in ASCII.
-const SEED: u64 = 0x73_7569_7465 << 16;
 
 /// The transport failed in the middle; what it said.
 pub struct Broken(pub String);
@@ -28,6 +28,7 @@ pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), 
     let (backend, world) = (on.backend(), on.world());
     let wanted = |name: &str| only.is_none_or(|text| name.contains(text));
     let all = table::cases(world);
+    let mut inputs = Inputs::new(world);
     let mut broken: Option<Broken> = None;
     for (index, case) in all.iter().enumerate() {
         let name = table::name(backend, case);
@@ -55,9 +56,9 @@ pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), 
             on,
             stream: Stream::HOST,
             case,
-            seed: SEED + index as u64,
+            number: index,
         };
-        match check.run() {
+        match check.run(&mut inputs) {
             Ok(()) => sink.check(group, &name, Outcome::Passed, None),
             Err(Wrong::Answer(reason)) => sink.check(group, &name, Outcome::Failed, Some(reason)),
             Err(Wrong::Transport(reason)) => {
