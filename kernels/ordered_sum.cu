@@ -7,7 +7,7 @@
 
 namespace tp {
 
-// One launch. The host's struct is the same.
+// One launch. The host's `OrderedSumArgs` is the same struct.
 struct OrderedSumArgs {
     const u8* own;       // this rank's contribution
     const u8* received;  // member r's contribution at received + r * stride; nothing is read at r == me
@@ -19,6 +19,7 @@ struct OrderedSumArgs {
     u32 element;         // see exchange_reduce.cuh
     u32 op;
 };
+static_assert(sizeof(OrderedSumArgs) == 56, "the host's OrderedSumArgs asserts the same size");
 
 __device__ __forceinline__ const u8* contribution(const OrderedSumArgs& a, u32 member) {
     return member == a.me ? a.own : a.received + member * a.stride;

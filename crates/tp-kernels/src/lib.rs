@@ -3,8 +3,10 @@
 //! The build compiles `kernels/` where it finds nvcc, takes a ready image, or leaves the kernels out and says so; the
 //! variables that decide are in `build/main.rs`. [`image`] is asked before any command that needs a kernel starts.
 
+mod args;
 mod fatbin;
 
+pub use args::OrderedSumArgs;
 pub use fatbin::{Arch, archs};
 
 /// The embedded device code.
