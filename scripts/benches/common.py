@@ -104,7 +104,10 @@ def run_group(binary, world, command, settings=None, limit=60.0, on_event=None):
             on_event(ranks, rank, event)
     took = time.monotonic() - began
     for rank in ranks:
-        rank.process.stdin.close()
+        try:
+            rank.process.stdin.close()
+        except BrokenPipeError:
+            pass
         rank.process.wait()
     return ranks, took
 

@@ -1,5 +1,7 @@
 //! The lease of a rank on its standard input.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
 mod common;
 
 use common::{Ended, LIMIT, Running, free_port, nothing_left, rank_args, runner, session, start};

@@ -1,5 +1,7 @@
 //! Commands that tell: hca on facts files, explain, doctor, secret, version.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
 mod common;
 
 use common::{Ended, LIMIT, group, run, runner, start};

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod inputs;
 pub mod memory;
+pub mod pairs;
 pub mod table;
 
 use crate::sink::Sink;

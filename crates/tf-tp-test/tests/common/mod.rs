@@ -1,6 +1,7 @@
 //! Real processes for the tests: ranks on loopback with clean environments, limits, and a look at what they leave.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use std::collections::BTreeSet;
 use std::io::Read;
