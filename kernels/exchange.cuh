@@ -37,7 +37,7 @@ struct ExchangeArgs {
     u64 bytes;                    // payload from each sender to each reader
     u64 send_stride;              // 0: every reader gets the same bytes
     u64 recv_stride;              // GATHER: distance of two ranks' blocks
-    u8* out[MAX_MEMBERS];         // the lane to member r; only the first `outs` are written where send_stride is 0
+    u8* out[MAX_MEMBERS];         // the lane to member r, or the one that all read; null: nothing to write here
     const u8* in[MAX_MEMBERS];    // the lane from member r
     u64* sequence;                // one word a block, device memory
     u32* poison;                  // device memory; not 0: a launch does nothing
@@ -51,10 +51,12 @@ struct ExchangeArgs {
     u32 element;                  // see exchange_reduce.cuh
     u32 op;
     u32 root;                     // the one member that sends, or MAX_MEMBERS: all do
-    u32 tune;                     // the kernel's own: lines: probe first; chunks: packs of a chunk
+    u32 rounds;                   // lines: tiles that a warp carries; chunks: packs of a chunk
+    u64 share;                    // chunks: packs of a block
+    u64 region_bytes;             // chunks: distance of two blocks' regions in a half of a lane
 };
 
-static_assert(sizeof(ExchangeArgs) == 248, "the host's ExchangeArgs asserts the same size");
+static_assert(sizeof(ExchangeArgs) == 264, "the host's ExchangeArgs asserts the same size");
 
 __device__ __forceinline__ bool sends(const ExchangeArgs& a, u32 member) {
     return a.root == MAX_MEMBERS || a.root == member;
@@ -141,12 +143,12 @@ struct Patience {
     u32 polls = 0;
 
     // 0: go on; else why to stop.
-    __device__ __forceinline__ u32 lost(const ExchangeArgs& a) {
-        if ((++polls & 63) != 0) return 0;
+    __device__ __forceinline__ u32 lost(const u32* control, const u32* poison, u64 wait_ns) {
+        if (__builtin_expect((++polls & 63) != 0, 1)) return 0;
         const u64 now = now_ns();
         if (since == 0) since = now;
-        if (load_relaxed_sys(a.control + CONTROL_ABORT) != 0 || load_relaxed_gpu(a.poison) != 0) return ABORTED;
-        return now - since >= a.wait_ns ? TIMED_OUT : 0;
+        if (load_relaxed_sys(control + CONTROL_ABORT) != 0 || load_relaxed_gpu(poison) != 0) return ABORTED;
+        return now - since >= wait_ns ? TIMED_OUT : 0;
     }
 };
 
@@ -161,12 +163,6 @@ __device__ __noinline__ void record_failure(u32* poison, u32* control, u64 seque
     store_relaxed_sys(record + SEQUENCE_HIGH, (u32)(sequence >> 32));
     store_relaxed_sys(record + WAITED_US, (u32)((now_ns() - since) / 1000));
     store_release_sys(record + FAILED, 1u);
-}
-
-// After the block's last wait: the operation counts as done unless somebody failed.
-__device__ __forceinline__ void end_operation(const ExchangeArgs& a, u64 sequence) {
-    __syncthreads();
-    if (threadIdx.x == 0 && load_relaxed_gpu(a.poison) == 0) store_relaxed_gpu(a.sequence + blockIdx.x, sequence);
 }
 
 }  // namespace tp

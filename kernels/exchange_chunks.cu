@@ -38,15 +38,13 @@ struct Plan {
 
 __device__ __forceinline__ Plan plan_of(const ExchangeArgs& a, u64 sequence) {
     const u64 all = (a.bytes + 15) / 16;
-    // Shares of whole 128-byte lines, so that no two blocks write into one.
-    const u64 share = ((all + gridDim.x - 1) / gridDim.x + 7) & ~7ull;
     Plan p;
-    p.first = share * blockIdx.x;
-    p.packs = p.first >= all ? 0 : (u32)(all - p.first < share ? all - p.first : share);
-    p.chunk = a.tune;
+    p.first = a.share * blockIdx.x;
+    p.packs = p.first >= all ? 0 : (u32)(all - p.first < a.share ? all - p.first : a.share);
+    p.chunk = a.rounds;
     p.chunks = p.packs == 0 ? 1 : (p.packs + p.chunk - 1) / p.chunk;
     p.flag = (u64)blockIdx.x * FLAG_STRIDE;
-    p.data = (u64)gridDim.x * FLAG_STRIDE + (sequence & 1) * a.half_bytes + blockIdx.x * (a.half_bytes / gridDim.x);
+    p.data = (u64)gridDim.x * FLAG_STRIDE + (sequence & 1) * a.half_bytes + blockIdx.x * a.region_bytes;
     p.base = sequence << CHUNK_BITS;
     p.senders = (blockDim.x / 32 - 2) / 2;
     return p;
@@ -122,14 +120,15 @@ __device__ __forceinline__ void run_watcher(const ExchangeArgs& a, const Plan& p
     const u64* flag = (const u64*)(a.in[r] + p.flag);
     Patience patience;
     for (u32 seen = 0; seen < p.chunks;) {
-        const u64 value = load_relaxed_sys(flag);
+        // Acquiring at every poll costs this block's L1 only, which holds nothing that the receivers read twice; a
+        // second load of the flag would cost a trip over the link.
+        const u64 value = load_acquire_sys(flag);
         if (value > p.base + seen) {
-            (void)load_acquire_sys(flag);
             seen = (u32)(value - p.base);
             store_release_block(&shared.arrived[r], seen);
             continue;
         }
-        const u32 why = patience.lost(a);
+        const u32 why = patience.lost(a.control, a.poison, a.wait_ns);
         if (why != 0) {
             record_failure(a.poison, a.control, sequence, 1u << r, why, patience.since);
             store_release_block(&shared.stop, 1);
@@ -217,6 +216,8 @@ __device__ __forceinline__ void exchange_chunks(const ExchangeArgs& a) {
     __syncthreads();
     if (shared.poisoned != 0) return;
     const u64 sequence = shared.sequence;
+    // What fails later is poisoned, so the operation may count at once.
+    if (threadIdx.x == 0) store_relaxed_gpu(a.sequence + blockIdx.x, sequence);
     const Plan p = plan_of(a, sequence);
     const u32 warp = threadIdx.x / 32;
     if (warp < p.senders) {
@@ -228,7 +229,6 @@ __device__ __forceinline__ void exchange_chunks(const ExchangeArgs& a) {
     } else {
         run_watcher(a, p, shared, sequence);
     }
-    end_operation(a, sequence);
 }
 
 }  // namespace tp

@@ -1,4 +1,5 @@
 // All kernels, as one unit: a GPU loads one image.
 #include "exchange_chunks.cu"
 #include "exchange_lines.cu"
+#include "exchange_lines_fast.cu"
 #include "ordered_sum.cu"

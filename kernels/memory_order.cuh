@@ -106,14 +106,15 @@ __device__ __forceinline__ void store_line_sys(void* p, Line line) {
         : "memory");
 }
 
-// One single-copy atomic load of 16 bytes where `wanted`; else the line stays as it was.
-__device__ __forceinline__ void load_line_sys_if(bool wanted, const void* p, Line& line) {
+// One single-copy atomic load of 16 bytes.
+__device__ __forceinline__ Line load_line_sys(const void* p) {
+    Line line;
     asm volatile(
-        "{\n\t.reg .b128 line;\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, %3, 0;\n\t"
-        "@wanted ld.relaxed.sys.global.b128 line, [%2];\n\t@wanted mov.b128 {%0, %1}, line;\n\t}"
-        : "+l"(line.lo), "+l"(line.hi)
-        : "l"(p), "r"((u32)wanted)
+        "{\n\t.reg .b128 line;\n\tld.relaxed.sys.global.b128 line, [%2];\n\tmov.b128 {%0, %1}, line;\n\t}"
+        : "=l"(line.lo), "=l"(line.hi)
+        : "l"(p)
         : "memory");
+    return line;
 }
 
 // Sixteen bytes that another processor wrote, ordered by an earlier acquire; four words of their own.

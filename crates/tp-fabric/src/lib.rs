@@ -5,6 +5,7 @@ pub mod collective;
 pub mod devices;
 pub mod fate;
 pub mod fill;
+pub mod gpu;
 pub mod host;
 pub mod identity;
 pub mod local;

@@ -1,0 +1,106 @@
+//! Proves and measures the mailbox's exchange kernels with several ranks on one GPU.
+//!
+//! ```text
+//! gpu_exchange [--ranks N] [--inbox pinned|device|both] [--check none|quick|full] [--bench none|quick|full]
+//!              [--fail] [--gpu N] [--image FILE] [--sweep]
+//! ```
+//! Starts itself once a rank and needs an MPS daemon whose `CUDA_MPS_PIPE_DIRECTORY` it inherits: without one the ranks'
+//! kernels take turns instead of running at once. Results are compared with the oracle, bit for bit; latencies are
+//! medians of CUDA events, printed as JSON lines and as a table. Exit code 0: all passed; 1: a check failed; 3: the GPU
+//! cannot be used.
+
+mod bench;
+mod checks;
+mod fail;
+mod parent;
+mod pipes;
+mod rank;
+
+use std::process::ExitCode;
+use tp_fabric::gpu::InboxKind;
+
+/// How much to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    None,
+    Quick,
+    Full,
+}
+
+/// The command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) ranks: u32,
+    pub(crate) inboxes: Vec<InboxKind>,
+    pub(crate) check: Depth,
+    pub(crate) bench: Depth,
+    pub(crate) fail: bool,
+    pub(crate) sweep: bool,
+    pub(crate) gpu: usize,
+    pub(crate) image: Option<std::path::PathBuf>,
+}
+
+impl Options {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut this = Self {
+            ranks: 2,
+            inboxes: vec![InboxKind::PinnedHost, InboxKind::Device],
+            check: Depth::Quick,
+            bench: Depth::Quick,
+            fail: false,
+            sweep: false,
+            gpu: 0,
+            image: None,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--ranks" => this.ranks = number(&value()?)?,
+                "--inbox" => {
+                    let kind = value()?;
+                    if kind != "both" {
+                        this.inboxes = vec![kind.parse()?];
+                    }
+                }
+                "--check" => this.check = depth(&value()?)?,
+                "--bench" => this.bench = depth(&value()?)?,
+                "--fail" => this.fail = true,
+                "--sweep" => this.sweep = true,
+                "--gpu" => this.gpu = number(&value()?)?,
+                "--image" => this.image = Some(value()?.into()),
+                other => return Err(format!("`{other}` is no option")),
+            }
+        }
+        if !(2..=8).contains(&this.ranks) {
+            return Err(format!("{} ranks are not 2 to 8", this.ranks));
+        }
+        Ok(this)
+    }
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| format!("`{word}` is no number"))
+}
+
+fn depth(word: &str) -> Result<Depth, String> {
+    match word {
+        "none" => Ok(Depth::None),
+        "quick" => Ok(Depth::Quick),
+        "full" => Ok(Depth::Full),
+        other => Err(format!("`{other}` is none of none, quick, full")),
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(reason) => {
+            eprintln!("gpu_exchange: {reason}");
+            return ExitCode::from(2);
+        }
+    };
+    match pipes::PipeMeeting::of_this_process(options.ranks) {
+        Some(meeting) => rank::run(&options, meeting),
+        None => parent::run(&options),
+    }
+}

@@ -1,0 +1,25 @@
+//! GPUs of one host that trade bytes through shared inboxes: the driver side of the exchange kernels.
+//!
+//! [`Device`] is a GPU with the kernel image loaded. [`Mailbox`] joins the ranks of one host: every rank's kernel writes
+//! into *lanes* that the others' kernels read, in page-locked host memory or in the readers' device memory
+//! ([`InboxKind`]). Two protocols carry the bytes, [`Protocol::Lines`] for small payloads and [`Protocol::Chunks`] for
+//! large ones; the kernels say how they work, [`layout`] where their bytes lie, [`route`] which one a size takes.
+
+pub mod args;
+mod config;
+mod control;
+mod device;
+mod error;
+mod lanes;
+pub mod layout;
+mod mailbox;
+mod memory;
+pub mod route;
+
+pub use config::MailboxConfig;
+pub use control::FailureRecord;
+pub use device::{Device, Kernels};
+pub use error::GpuError;
+pub use layout::{InboxKind, LaneShape};
+pub use mailbox::Mailbox;
+pub use route::{Protocol, Route, Tuning};
