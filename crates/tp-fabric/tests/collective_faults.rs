@@ -453,3 +453,26 @@ fn strangers_and_wrong_secrets_neither_get_in_nor_delay() {
         assert!(result.is_err());
     }
 }
+
+/// A rank that leaves right after a barrier, without closing, must not keep the others in it: what the doorbell was rung
+/// for is still handed over.
+#[test]
+fn a_rank_that_only_drops_its_backend_hands_over_what_it_posted() {
+    everywhere(|cfg| {
+        for _ in 0..50 {
+            let cfg = &HostConfig {
+                wait: Duration::from_secs(10),
+                ..cfg.clone()
+            };
+            thread::scope(|scope| {
+                for mut meeting in LocalMeeting::group(World(2), WAIT) {
+                    scope.spawn(move || {
+                        let backend = host::open(&mut meeting, cfg).unwrap();
+                        backend.barrier().unwrap();
+                        drop(backend);
+                    });
+                }
+            });
+        }
+    });
+}

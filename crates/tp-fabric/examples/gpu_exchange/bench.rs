@@ -264,7 +264,7 @@ pub(crate) fn sweep(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> 
                     (t.lines_max, t.lines_warps) = (u64::MAX, warps);
                     t.two_tiles_min = if tiles == 2 { 0 } else { u64::MAX };
                     t.four_tiles_min = if tiles == 4 { 0 } else { u64::MAX };
-                    t.pause = *pause;
+                    (t.pause, t.pause_a_kib, t.pause_max) = (*pause, 0, *pause);
                 }),
             ));
         }

@@ -21,8 +21,9 @@ pub struct Device {
 /// The exchange kernels, each for up to 2, 4 and 8 members.
 pub struct Kernels {
     lines: [CudaFunction; 3],
-    /// In the order of [`Fast`].
+    /// In the order of [`Fast`]: one tile a warp, and several, for up to 2 and 4 members.
     fast: [[CudaFunction; 3]; 4],
+    tiles: [[CudaFunction; 2]; 4],
     chunks: [CudaFunction; 3],
 }
 
@@ -116,9 +117,10 @@ impl Device {
         stream: sys::CUstream,
     ) -> Result<(), GpuError> {
         let set = match (route.protocol, fast) {
-            (Protocol::Lines, None) => &self.kernels.lines,
-            (Protocol::Lines, Some(fast)) => &self.kernels.fast[fast as usize],
-            (Protocol::Chunks, _) => &self.kernels.chunks,
+            (Protocol::Lines, None) => &self.kernels.lines[..],
+            (Protocol::Lines, Some(fast)) if route.rounds > 1 => &self.kernels.tiles[fast as usize][..],
+            (Protocol::Lines, Some(fast)) => &self.kernels.fast[fast as usize][..],
+            (Protocol::Chunks, _) => &self.kernels.chunks[..],
         };
         let function = set[if args.members <= 2 {
             0
@@ -164,22 +166,28 @@ impl Kernels {
             let name = format!("tp_exchange_{protocol}_{members}");
             module.load_function(&name).doing(&format!("find kernel {name}"))
         };
-        let all = |protocol| {
+        let all = |protocol: &str| {
             Ok::<_, GpuError>([
                 function(protocol, 2)?,
                 function(protocol, 4)?,
                 function(protocol, MAX_MEMBERS)?,
             ])
         };
-        let fast = [
-            all("lines_gather")?,
-            all("lines_f32")?,
-            all("lines_bf16")?,
-            all("lines_f16")?,
-        ];
+        let two = |protocol: &str| Ok::<_, GpuError>([function(protocol, 2)?, function(protocol, 4)?]);
         Ok(Self {
             lines: all("lines")?,
-            fast,
+            fast: [
+                all("lines_gather")?,
+                all("lines_f32")?,
+                all("lines_bf16")?,
+                all("lines_f16")?,
+            ],
+            tiles: [
+                two("tiles_gather")?,
+                two("tiles_f32")?,
+                two("tiles_bf16")?,
+                two("tiles_f16")?,
+            ],
             chunks: all("chunks")?,
         })
     }

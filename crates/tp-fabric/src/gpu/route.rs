@@ -52,6 +52,10 @@ pub struct Tuning {
     pub four_tiles_min: u64,
     /// Clock cycles between writing a tile and the first poll for it: over a link, an early poll costs a whole trip.
     pub pause: u32,
+    /// What each KiB of a payload that goes one tile a warp adds to the pause, up to `pause_max` in all.
+    pub pause_a_kib: u32,
+    /// Longest pause, clock cycles.
+    pub pause_max: u32,
     /// Warps that send, and as many that receive, in a block of chunks, 1 to 7.
     pub chunk_warps: u32,
     /// Largest chunk, bytes; a multiple of 128.
@@ -69,7 +73,9 @@ impl Tuning {
                 lines_warps: 4,
                 two_tiles_min: 96 << 10,
                 four_tiles_min: 192 << 10,
-                pause: 1000,
+                pause: 900,
+                pause_a_kib: 45,
+                pause_max: 2500,
                 chunk_warps: 7,
                 chunk_max: 16 << 10,
                 two_shot_min: 128 << 10,
@@ -80,6 +86,8 @@ impl Tuning {
                 two_tiles_min: u64::MAX,
                 four_tiles_min: u64::MAX,
                 pause: 0,
+                pause_a_kib: 0,
+                pause_max: 0,
                 chunk_warps: 7,
                 chunk_max: 16 << 10,
                 two_shot_min: 512 << 10,
@@ -137,7 +145,14 @@ impl Tuning {
             grid: tiles.div_ceil(warps * rounds) as u32,
             threads: 32 * warps as u32,
             rounds: rounds as u32,
-            pause: self.pause,
+            pause: if rounds == 1 {
+                let kib = (bytes >> 10).min(u64::from(self.pause_max)) as u32;
+                self.pause
+                    .saturating_add(kib.saturating_mul(self.pause_a_kib))
+                    .min(self.pause_max)
+            } else {
+                self.pause
+            },
             bytes,
         }
     }

@@ -102,6 +102,14 @@ impl HostBackend {
     }
 }
 
+/// A rank that leaves without [`Collectives::close`] still hands over what it has posted: a peer may wait for it.
+impl Drop for HostBackend {
+    fn drop(&mut self) {
+        // Failed or closed already: nothing is owed any more.
+        let _ = self.close();
+    }
+}
+
 /// The call with its bytes, once they are known to be sound.
 fn sized(checked: Checked, count: usize) -> Result<(Checked, usize), CollectiveError> {
     let bytes = checked.bytes(count)?;

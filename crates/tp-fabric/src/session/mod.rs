@@ -10,7 +10,7 @@ pub use error::SessionError;
 use crate::bootstrap::{BootConfig, Bootstrap, PROTOCOL, Visitors};
 use crate::collective::Collectives;
 use crate::fate::{Exit, Fate, FateActions, FateConfig, FateHandle, OnFate, RealExit};
-use crate::host::{self, Delivery, HostBackend, HostConfig};
+use crate::host::{self, Delivery, HostConfig};
 use crate::identity;
 use crate::meeting::{Meeting, MeetingError};
 use crate::plan::{PlanConfig, PlanLink};
@@ -171,12 +171,6 @@ impl Group {
     }
 }
 
-/// What carries a session's collectives.
-enum Backend {
-    Host(HostBackend),
-    Other(Box<dyn Collectives>),
-}
-
 /// A rank at work: collectives, plan link, fate channel.
 pub struct Session {
     /// This rank.
@@ -187,7 +181,7 @@ pub struct Session {
     pub plan: PlanLink,
     /// How the boot went.
     pub report: BootReport,
-    backend: Backend,
+    backend: Box<dyn Collectives>,
     fate: Fate,
 }
 
@@ -223,7 +217,7 @@ impl Session {
             ..HostConfig::default()
         };
         match host::open(&mut group.bootstrap, &config) {
-            Ok(backend) => Self::assemble(group, settings, Backend::Host(backend)),
+            Ok(backend) => Self::with_backend(group, settings, Box::new(backend)),
             Err(host::OpenError::Meeting(error @ MeetingError::Lost { .. })) => Err(group.settle(error)),
             Err(error) => {
                 // Every rank has an error and goes; none of them is to blame for going.
@@ -239,10 +233,6 @@ impl Session {
         settings: &Settings,
         backend: Box<dyn Collectives>,
     ) -> Result<Self, SessionError> {
-        Self::assemble(group, settings, Backend::Other(backend))
-    }
-
-    fn assemble(group: Group, settings: &Settings, backend: Backend) -> Result<Self, SessionError> {
         let Group {
             bootstrap,
             fate,
@@ -277,10 +267,7 @@ impl Session {
 
     /// The collectives.
     pub fn collectives(&self) -> &dyn Collectives {
-        match &self.backend {
-            Backend::Host(backend) => backend,
-            Backend::Other(backend) => backend.as_ref(),
-        }
+        self.backend.as_ref()
     }
 
     /// A handle on the fate channel.
@@ -297,10 +284,8 @@ impl Session {
         let Self {
             backend, plan, fate, ..
         } = self;
-        let closed = match backend {
-            Backend::Host(backend) => backend.barrier().and_then(|()| backend.close()),
-            Backend::Other(backend) => backend.barrier(),
-        };
+        // The close hands the barrier's last message to the wire; a rank that left before would keep the others waiting.
+        let closed = backend.barrier().and_then(|()| backend.close());
         // Both ends of the plan link go before the bye, so that nobody takes its end for a loss.
         drop(plan);
         match closed {
