@@ -222,11 +222,12 @@ __device__ __noinline__ void refresh_others(const LineArgs& a, u64 sequence) {
     }
 }
 
-template <int P, typename Kind>
+template <int P, typename Kind, bool SEVERAL_TILES>
 __device__ __forceinline__ void exchange_lines_fast(const LineArgs& a) {
+    const u32 rounds = SEVERAL_TILES ? a.rounds : 1;
     const u64 sequence = load_relaxed_gpu(a.sequence + blockIdx.x) + 1;
     const u32 poisoned = load_relaxed_gpu(a.poison);
-    Share s = share_of(a.packs, a.half_bytes, a.rounds, sequence, 0);
+    Share s = share_of(a.packs, a.half_bytes, rounds, sequence, 0);
     uint4 own[3];
     load_own(a, s, own);
     if (poisoned != 0) return;
@@ -235,39 +236,43 @@ __device__ __forceinline__ void exchange_lines_fast(const LineArgs& a) {
     u32 since = clock();
     count_operation(a.sequence, sequence);
     Patience patience;
-    u32 round = 0;
-    while (__builtin_expect(++round < a.rounds, 0)) {
-        const Share next = share_of(a.packs, a.half_bytes, a.rounds, sequence, round);
-        uint4 next_own[3];
-        load_own(a, next, next_own);
-        u32 next_since = 0;
-        const auto send_next = [&] {
-            send_own<P>(a, next, next_own, (u32)sequence);
-            next_since = clock();
-        };
-        if (!receive<P, Kind>(a, s, sequence, own, since, patience, send_next)) return;
-        since = next_since;
-        s = next;
+    if constexpr (SEVERAL_TILES) {
+        for (u32 round = 1; round < rounds; round++) {
+            const Share next = share_of(a.packs, a.half_bytes, rounds, sequence, round);
+            uint4 next_own[3];
+            load_own(a, next, next_own);
+            u32 next_since = 0;
+            const auto send_next = [&] {
+                send_own<P>(a, next, next_own, (u32)sequence);
+                next_since = clock();
+            };
+            if (!receive<P, Kind>(a, s, sequence, own, since, patience, send_next)) return;
+            since = next_since;
+            s = next;
 #pragma unroll
-        for (int j = 0; j < 3; j++) own[j] = next_own[j];
+            for (int j = 0; j < 3; j++) own[j] = next_own[j];
+        }
     }
     receive<P, Kind>(a, s, sequence, own, since, patience, [] {});
 }
 
 }  // namespace tp
 
-#define TP_FAST(W, NAME, KIND)                                                     \
-    extern "C" __global__ void __launch_bounds__(256, 1)                           \
-        tp_exchange_lines_##NAME##_##W(const __grid_constant__ tp::LineArgs a) {   \
-        tp::exchange_lines_fast<W - 1, KIND>(a);                                   \
+// One tile a warp, and several, where that is of use.
+#define TP_FAST(FORM, SEVERAL, W, NAME, KIND)                                     \
+    extern "C" __global__ void __launch_bounds__(256, 1)                          \
+        tp_exchange_##FORM##_##NAME##_##W(const __grid_constant__ tp::LineArgs a) { \
+        tp::exchange_lines_fast<W - 1, KIND, SEVERAL>(a);                         \
     }
-#define TP_FAST_ALL(W)                          \
-    TP_FAST(W, gather, tp::Gathers)             \
-    TP_FAST(W, f32, tp::Sums<tp::AsF32>)        \
-    TP_FAST(W, bf16, tp::Sums<tp::AsBf16>)      \
-    TP_FAST(W, f16, tp::Sums<tp::AsF16>)
-TP_FAST_ALL(2)
-TP_FAST_ALL(4)
-TP_FAST_ALL(8)
+#define TP_FAST_ALL(FORM, SEVERAL, W)                        \
+    TP_FAST(FORM, SEVERAL, W, gather, tp::Gathers)           \
+    TP_FAST(FORM, SEVERAL, W, f32, tp::Sums<tp::AsF32>)      \
+    TP_FAST(FORM, SEVERAL, W, bf16, tp::Sums<tp::AsBf16>)    \
+    TP_FAST(FORM, SEVERAL, W, f16, tp::Sums<tp::AsF16>)
+TP_FAST_ALL(lines, false, 2)
+TP_FAST_ALL(lines, false, 4)
+TP_FAST_ALL(lines, false, 8)
+TP_FAST_ALL(tiles, true, 2)
+TP_FAST_ALL(tiles, true, 4)
 #undef TP_FAST_ALL
 #undef TP_FAST

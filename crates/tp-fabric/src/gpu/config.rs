@@ -67,9 +67,47 @@ impl MailboxConfig {
             .map_err(|reason| GpuError::Config(format!("refused the mailbox: {reason}")))
     }
 
-    /// What ranks compare.
+    /// What ranks compare: one `name=value` a line.
     pub(crate) fn agreed(&self) -> String {
-        format!("{self:?}")
+        let lane = |name: &str, shape: &LaneShape| {
+            let LaneShape {
+                line_blocks,
+                chunk_blocks,
+                slot_bytes,
+            } = shape;
+            format!(
+                "{name}_lane={line_blocks} blocks of lines, {chunk_blocks} of chunks, slot {slot_bytes} B"
+            )
+        };
+        let t = &self.tuning;
+        let lines = [
+            format!("inbox={}", self.inbox),
+            lane("shared", &self.shape),
+            lane("side", &self.side),
+            format!("copies_max={}", self.copies_max),
+            format!("lines_max={}", t.lines_max),
+            format!("scatter_lines_max={}", t.scatter_lines_max),
+            format!("lines_warps={}", t.lines_warps),
+            format!("two_tiles_min={}", t.two_tiles_min),
+            format!("four_tiles_min={}", t.four_tiles_min),
+            format!("chunk_warps={}", t.chunk_warps),
+            format!("chunk_max={}", t.chunk_max),
+            format!("two_shot_min={}", t.two_shot_min),
+        ];
+        lines.join("\n")
+    }
+
+    /// The settings in which `theirs` differs, with both values; `None` where all agree. How long a rank waits and when it
+    /// polls is its own affair.
+    pub(crate) fn differs(&self, theirs: &str) -> Option<String> {
+        let mine = self.agreed();
+        let pairs = mine.lines().zip(theirs.lines()).filter(|(m, t)| m != t);
+        let named: Vec<String> = pairs.map(|(m, t)| format!("here {m}, there {t}")).collect();
+        match (named.is_empty(), mine.lines().count() == theirs.lines().count()) {
+            (true, true) => None,
+            (true, false) => Some("settings of another version".to_owned()),
+            (false, _) => Some(named.join("; ")),
+        }
     }
 
     /// Words of one set of counters: one a block of lines, one a block of chunks.
@@ -80,5 +118,39 @@ impl MailboxConfig {
     /// How many of them are the lines'.
     pub(crate) fn line_counters(&self) -> u64 {
         u64::from(self.shape.line_blocks.max(self.side.line_blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_differ_are_told_every_setting_with_both_values() {
+        let wait = Duration::from_secs(1);
+        let mine = MailboxConfig::of(InboxKind::Device, 2, 132, wait);
+        let mut theirs = MailboxConfig::of(InboxKind::Device, 2, 132, 2 * wait);
+        assert_eq!(mine.differs(&theirs.agreed()), None);
+        (theirs.inbox, theirs.tuning.lines_max) = (InboxKind::PinnedHost, 7);
+        let told = mine.differs(&theirs.agreed()).unwrap_or_default();
+        assert_eq!(
+            told,
+            "here inbox=device, there inbox=pinned; here lines_max=4194304, there lines_max=7"
+        );
+        assert!(mine.differs("inbox=device").is_some());
+    }
+
+    #[test]
+    fn the_blocks_of_all_ranks_of_a_gpu_fit_on_it() {
+        for ranks in 1..=8 {
+            for inbox in [InboxKind::PinnedHost, InboxKind::Device] {
+                let config = MailboxConfig::of(inbox, ranks, 132, Duration::from_secs(1));
+                assert!(config.check().is_ok(), "{ranks} ranks, {inbox}");
+                assert!(
+                    config.shape.line_blocks.max(config.shape.chunk_blocks) * ranks <= 132,
+                    "{ranks} ranks, {inbox}"
+                );
+            }
+        }
     }
 }

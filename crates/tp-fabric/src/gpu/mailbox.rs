@@ -53,16 +53,12 @@ impl Mailbox {
         }
         config.check()?;
         let theirs = meeting.all_gather("mailbox settings", config.agreed().as_bytes())?;
-        if let Some((other, text)) = world
-            .ranks()
-            .zip(&theirs)
-            .find(|(_, t)| t.as_slice() != config.agreed().as_bytes())
-        {
-            let text = String::from_utf8_lossy(text);
-            return Err(GpuError::Config(format!(
-                "refused the mailbox: rank {other} has {text}, this rank {}",
-                config.agreed()
-            )));
+        for (other, text) in world.ranks().zip(&theirs) {
+            if let Some(difference) = config.differs(&String::from_utf8_lossy(text)) {
+                return Err(GpuError::Config(format!(
+                    "refused the mailbox: rank {other} differs: {difference}"
+                )));
+            }
         }
         let shapes = Shapes {
             same: config.shape,
@@ -296,12 +292,13 @@ impl Mailbox {
         }
         let handle = stream.cu_stream();
         self.bind_stream(handle)?;
+        let tuning = match call.send_stride {
+            0 => self.config.tuning,
+            _ => self.config.tuning.scattering(),
+        };
         let mut done = 0;
         while done < call.bytes {
-            let route = self
-                .config
-                .tuning
-                .route(&group.shape, group.ranks.len(), call.bytes - done);
+            let route = tuning.route(&group.shape, group.ranks.len(), call.bytes - done);
             let args = self.args(group, call, done, &route);
             // SAFETY: the lanes, state and control live as long as `self`; the buffers by the caller's word.
             unsafe {

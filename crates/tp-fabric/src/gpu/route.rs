@@ -44,6 +44,8 @@ pub struct Route {
 pub struct Tuning {
     /// Largest payload that travels as lines, bytes.
     pub lines_max: u64,
+    /// The same where each reader gets its own bytes, bytes; the lesser of the two holds.
+    pub scatter_lines_max: u64,
     /// Warps of a block of lines, 1 to 8; fewer where they carry several tiles.
     pub lines_warps: u32,
     /// Smallest payload whose warps carry two tiles, bytes.
@@ -70,6 +72,7 @@ impl Tuning {
         match kind {
             InboxKind::PinnedHost => Self {
                 lines_max: 512 << 10,
+                scatter_lines_max: 512 << 10,
                 lines_warps: 4,
                 two_tiles_min: 96 << 10,
                 four_tiles_min: 192 << 10,
@@ -82,6 +85,7 @@ impl Tuning {
             },
             InboxKind::Device => Self {
                 lines_max: 4 << 20,
+                scatter_lines_max: 512 << 10,
                 lines_warps: 4,
                 two_tiles_min: u64::MAX,
                 four_tiles_min: u64::MAX,
@@ -113,6 +117,14 @@ impl Tuning {
             ));
         }
         Ok(())
+    }
+
+    /// The tuning for calls where each reader gets its own bytes.
+    pub fn scattering(self) -> Self {
+        Self {
+            lines_max: self.lines_max.min(self.scatter_lines_max),
+            ..self
+        }
     }
 
     /// The launch that carries the first part of `bytes`, all of it where it fits, among `members`.
@@ -224,6 +236,71 @@ mod tests {
             (route.protocol, route.bytes),
             (Protocol::Lines, SHAPE.line_capacity())
         );
+    }
+
+    /// The kernel's `share_of`, in one half of a lane: the first pack of a thread and its first line.
+    fn share(route: &Route, block: u64, warp: u64, round: u64, lane: u64) -> (u64, u64) {
+        let (warps, rounds) = (u64::from(route.threads / 32), u64::from(route.rounds));
+        let in_block = warp + round * warps;
+        (
+            (block * warps * rounds + in_block) * TILE_PACKS + lane,
+            (block * TILES_A_BLOCK + in_block) * 128 + lane,
+        )
+    }
+
+    #[test]
+    fn every_pack_is_carried_once_by_lines_of_its_own() {
+        for (kind, members) in [
+            (InboxKind::PinnedHost, 2),
+            (InboxKind::PinnedHost, 8),
+            (InboxKind::Device, 2),
+        ] {
+            let tuning = Tuning {
+                lines_max: u64::MAX,
+                ..Tuning::of(kind)
+            };
+            for bytes in [
+                1,
+                16,
+                1000,
+                1536,
+                4096,
+                65_536,
+                98_304,
+                200_000,
+                262_160,
+                524_288,
+                SHAPE.line_capacity(),
+            ] {
+                let route = tuning.route(&SHAPE, members, bytes);
+                let packs = bytes.div_ceil(PACK);
+                let mut carried = vec![0; packs as usize];
+                let mut lines = vec![0; (SHAPE.line_half() / 16) as usize];
+                for block in 0..u64::from(route.grid) {
+                    for thread in 0..u64::from(route.threads) {
+                        for round in 0..u64::from(route.rounds) {
+                            let (first, line) = share(&route, block, thread / 32, round, thread % 32);
+                            for row in (0..3).filter(|row| first + 32 * row < packs) {
+                                carried[(first + 32 * row) as usize] += 1;
+                                lines[(line + 32 * row) as usize] += 1;
+                            }
+                            // Row 3 carries the fourth words, where there is a first pack.
+                            if first < packs {
+                                lines[(line + 96) as usize] += 1;
+                            }
+                        }
+                    }
+                }
+                assert!(
+                    carried.iter().all(|times| *times == 1),
+                    "{kind}, {bytes}: {route:?}"
+                );
+                assert!(
+                    lines.iter().all(|times| *times <= 1),
+                    "{kind}, {bytes}: {route:?}"
+                );
+            }
+        }
     }
 
     #[test]
