@@ -279,7 +279,7 @@ mod tests {
         let mut all = Vec::new();
         for me in world.ranks() {
             let mut groups = vec![everyone(&at, &bases, world, me, SHAPES.same, true)];
-            if kind == InboxKind::PinnedHost && world.0 > 2 || kind == InboxKind::PinnedHost {
+            if kind == InboxKind::PinnedHost {
                 groups.push(everyone(&at, &bases, world, me, SHAPES.side, false));
             }
             if world.0 > 2 {
