@@ -161,6 +161,45 @@ fn doctor_says_what_runs_here_and_what_was_not_tried() {
     assert_eq!(document["schema"], 1);
     assert_eq!(document["ok"], true);
     assert!(document["items"].as_array().is_some_and(|items| items.len() > 8));
+    assert!(document["gpus"].is_array(), "{}", json.out);
+}
+
+/// A driver with one GPU of compute capability 8.9.
+const DRIVER: &str = "#include <string.h>
+int cuInit(unsigned f) { return 0; }
+int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
+int cuDeviceGetCount(int *n) { *n = 1; return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return 0; }
+int cuDeviceGetName(char *n, int l, int d) { strncpy(n, \"Testing GPU\", l); return 0; }
+int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 8 : 9; return 0; }
+";
+
+#[test]
+fn doctor_lists_the_gpus_of_the_driver_that_the_environment_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, library) = (folder.path().join("cuda.c"), folder.path().join("libcuda.so.1"));
+    std::fs::write(&code, DRIVER).unwrap();
+    let compiled = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &code])
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no C compiler `cc`");
+        return;
+    }
+    let mut command = runner(&["doctor", "--json"]);
+    command.env("TF_CUDA_LIB", &library);
+    let json = start(command).end(LIMIT);
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let gpu = serde_json::json!({ "index": 0, "name": "Testing GPU", "compute_capability": "8.9" });
+    assert_eq!(document["gpus"], serde_json::json!([gpu]), "{}", json.out);
+    let none = {
+        let mut command = runner(&["doctor", "--json"]);
+        command.env("TF_CUDA_LIB", folder.path().join("nowhere.so"));
+        start(command).end(LIMIT)
+    };
+    let document: serde_json::Value = serde_json::from_str(&none.out).unwrap();
+    assert_eq!(document["gpus"], serde_json::json!([]), "{}", none.out);
 }
 
 #[test]

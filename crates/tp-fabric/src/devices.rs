@@ -46,8 +46,14 @@ pub fn probe_all() -> Vec<Finding> {
 
 /// As [`probe_all`], with overrides from `env`.
 pub fn probe_all_with(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<Finding> {
+    survey(env).0
+}
+
+/// As [`probe_all_with`], and the GPUs that the driver lists, none where it cannot be loaded or asked.
+pub fn survey(env: &dyn Fn(&str) -> Option<OsString>) -> (Vec<Finding>, Vec<Gpu>) {
     let (libcuda, gpus) = libcuda(env);
-    vec![libcuda, kernels(&gpus), libibverbs(env), libnccl(env)]
+    let findings = vec![libcuda, kernels(&gpus), libibverbs(env), libnccl(env)];
+    (findings, gpus)
 }
 
 fn libibverbs(env: &dyn Fn(&str) -> Option<OsString>) -> Finding {

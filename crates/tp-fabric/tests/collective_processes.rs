@@ -22,7 +22,20 @@ const WORLD: u32 = 3;
 struct Through {
     rank: Rank,
     stream: TcpStream,
+    quirk: Quirk,
 }
+
+/// What goes wrong in a meeting.
+#[derive(Clone, Copy, PartialEq)]
+enum Quirk {
+    None,
+    /// Rank 0 is killed when it has made the shared memory and nobody has opened it.
+    KilledMidway,
+    /// The other ranks do not see rank 0's process.
+    Blind,
+}
+
+const NAMED: &str = "name the shared memory";
 
 fn write_blob(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.write_all(&(bytes.len() as u32).to_le_bytes())?;
@@ -45,11 +58,18 @@ impl Meeting for Through {
         World(WORLD)
     }
     fn all_gather(&mut self, op: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetingError> {
+        if (self.quirk, op, self.rank) == (Quirk::KilledMidway, NAMED, Rank(0)) {
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
         let mut trade = || {
             write_blob(&mut self.stream, mine)?;
-            (0..WORLD)
+            let mut all = (0..WORLD)
                 .map(|_| read_blob(&mut self.stream))
-                .collect::<std::io::Result<Vec<_>>>()
+                .collect::<std::io::Result<Vec<_>>>()?;
+            if (self.quirk, op) == (Quirk::Blind, NAMED) && !all[0].starts_with(b"/") {
+                all[0] = b"0 0 0 0".to_vec();
+            }
+            Ok::<_, std::io::Error>(all)
         };
         trade().map_err(|e| MeetingError::Lost {
             op: op.to_owned(),
@@ -124,14 +144,22 @@ fn rank_process() {
     let mut meeting = Through {
         rank: Rank(rank.parse().unwrap()),
         stream,
+        quirk: match role {
+            "killed" => Quirk::KilledMidway,
+            "blind" => Quirk::Blind,
+            _ => Quirk::None,
+        },
     };
     let cfg = HostConfig {
         wait: Duration::from_secs(20),
         ..config(wire.parse().unwrap())
     };
-    let backend = host::open(&mut meeting, &cfg).unwrap();
+    let backend = match host::open(&mut meeting, &cfg) {
+        Err(error) if role == "killed" => return println!("\nREFUSED {error}"),
+        other => other.unwrap(),
+    };
     match role {
-        "sum" => sum(&backend, &mut meeting),
+        "sum" | "blind" => sum(&backend, &mut meeting),
         "lose" => lose(&backend),
         other => panic!("{other}"),
     }
@@ -237,11 +265,43 @@ fn killed_processes_leave_no_shared_memory() {
     }
     drop(started);
     passing.join().unwrap();
-    // Other tests may be between making and unlinking theirs; ours were unlinked before RUNNING.
+    nothing_stays();
+}
+
+/// Names that are there now go within a while: other tests may be between making and removing theirs.
+fn nothing_stays() {
     let deadline = Instant::now() + Duration::from_secs(20);
     let before = left_behind();
     while Instant::now() < deadline && left_behind().iter().any(|name| before.contains(name)) {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!left_behind().iter().any(|name| before.contains(name)));
+}
+
+#[test]
+#[cfg_attr(
+    not(target_os = "linux"),
+    ignore = "only Linux has shared memory without a name"
+)]
+fn rank_0_killed_before_anybody_has_opened_the_memory_leaves_nothing() {
+    let (mut started, passing) = start("killed", WireKind::Shm);
+    assert!(!started.0[0].wait().unwrap().success());
+    for rank in [1, 2] {
+        let text = output(&mut started.0[rank]);
+        assert!(text.contains("REFUSED"), "{text}");
+    }
+    drop(started);
+    passing.join().unwrap();
+    nothing_stays();
+}
+
+#[test]
+fn ranks_that_do_not_see_rank_0s_process_open_the_memory_by_name() {
+    let (mut started, passing) = start("blind", WireKind::Shm);
+    for child in &mut started.0 {
+        let text = output(child);
+        assert!(text.contains("SUMS EQUAL"), "{text}");
+    }
+    passing.join().unwrap();
+    nothing_stays();
 }

@@ -200,6 +200,31 @@ fn memory_reports_reach_rank_0() {
 }
 
 #[test]
+fn a_new_phase_is_told_at_once() {
+    // The next beat would be due in three seconds; the end of the connection comes long before.
+    let (ours, theirs) = pair();
+    let zero = start(0, 2, vec![ours], LONG);
+    let (between, mut raw) = pair();
+    let one = start(1, 2, vec![between], LONG);
+    one.fate.handle().set_phase("load");
+    one.fate.handle().set_phase("suite");
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    raw.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let whole = frame(1, b"suite");
+    while !heard.windows(whole.len()).any(|bytes| bytes == whole) {
+        let n = raw.read(&mut buffer).expect("a beat with the new phase");
+        heard.extend_from_slice(&buffer[..n]);
+    }
+    (&theirs).write_all(&heard).unwrap();
+    drop(theirs);
+    let report = fails(&zero, 1, "went away");
+    assert_eq!(report.phase, "suite");
+    drop(raw);
+    assert_eq!(one.exits.recv_timeout(LONG), Ok(70));
+}
+
+#[test]
 fn only_the_first_failure_counts_and_late_calls_do_not_hang() {
     let (watched, mut raw) = with_raw_peer(LONG);
     let handle = watched.fate.handle();

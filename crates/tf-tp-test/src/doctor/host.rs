@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use tp_fabric::settings::Sources;
 use tp_hca::facts::PortState;
 
-/// Names of this project's shared-memory files begin so.
-const SHM_PREFIX: &str = "tf-tp-";
+/// Names of this project's shared-memory files begin so: of the host backend's and of the mailbox's.
+const SHM_PREFIXES: [&str; 2] = ["tf-tp-", "tp-inbox-"];
 /// Shared memory below this is too little for the slots of eight ranks, bytes.
 const SHM_LITTLE: u64 = 64 << 20;
 /// Locked memory below this is too little for registered regions, bytes.
@@ -172,7 +172,7 @@ fn rdma_ports() -> Item {
 
 /// Shared-memory files that a killed run may have left; none where there are none.
 fn leftovers() -> Option<Item> {
-    let files = os::ipc_leftovers(SHM_PREFIX);
+    let files: Vec<_> = SHM_PREFIXES.into_iter().flat_map(os::ipc_leftovers).collect();
     if files.is_empty() {
         return None;
     }

@@ -64,6 +64,17 @@ pub struct Ability {
     pub why: String,
 }
 
+/// One GPU that the driver lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gpu {
+    /// The driver's number of it, which `TF_TP_DEVICE` takes.
+    pub index: u32,
+    /// The driver's name for it.
+    pub name: String,
+    /// Compute capability, as `9.0`.
+    pub compute_capability: String,
+}
+
 /// Everything `doctor` tells; `--json` prints it as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -73,6 +84,8 @@ pub struct Report {
     pub ok: bool,
     /// What was looked at.
     pub items: Vec<Item>,
+    /// The GPUs; none without a driver.
+    pub gpus: Vec<Gpu>,
     /// What can be run.
     pub abilities: Vec<Ability>,
     /// What this command did not try.
@@ -97,7 +110,7 @@ pub fn run(args: &DoctorArgs, sources: &Sources) -> u8 {
 
 fn examine(sources: &Sources) -> Report {
     let env = |name: &str| -> Option<OsString> { sources.text(name).map(|(text, _)| text) };
-    let libraries = devices::probe_all_with(&env);
+    let (libraries, gpus) = devices::survey(&env);
     let mut items = host::items(sources);
     items.extend(libraries.iter().map(of_finding));
     let abilities = abilities(&items, &libraries);
@@ -110,8 +123,18 @@ fn examine(sources: &Sources) -> Report {
         schema: 1,
         ok,
         items,
+        gpus: gpus.into_iter().map(of_gpu).collect(),
         abilities,
         not_tried,
+    }
+}
+
+fn of_gpu(gpu: devices::Gpu) -> Gpu {
+    let (major, minor) = gpu.capability;
+    Gpu {
+        index: gpu.index,
+        name: gpu.name,
+        compute_capability: format!("{major}.{minor}"),
     }
 }
 

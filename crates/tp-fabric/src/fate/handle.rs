@@ -246,9 +246,16 @@ impl FateHandle {
         self.0.leaver.register(name, hook);
     }
 
-    /// Names what this rank does now; goes out with the next heartbeat. At most 64 bytes of it are sent.
+    /// Names what this rank does now; the others are told at once. At most 64 bytes of it are sent.
     pub fn set_phase(&self, phase: &str) {
-        crate::text::line(phase, super::frame::PHASE_MAX).clone_into(&mut self.0.lock().phase);
+        let phase = crate::text::line(phase, super::frame::PHASE_MAX);
+        let mut state = self.0.lock();
+        if state.phase == phase {
+            return;
+        }
+        state.phase = phase;
+        drop(state);
+        self.0.wake();
     }
 
     /// The phase in force.

@@ -31,6 +31,8 @@ pub(super) struct Loop {
     watch: Watch,
     next_beat: Instant,
     next_memory: Instant,
+    /// The phase that the last beat named.
+    phase_told: String,
     stop_sent: bool,
     bye_sent: bool,
     close_by: Option<Instant>,
@@ -58,6 +60,7 @@ impl Loop {
             wake,
             next_beat: now,
             next_memory: now,
+            phase_told: String::new(),
             stop_sent: false,
             bye_sent: false,
             close_by: None,
@@ -194,7 +197,8 @@ impl Loop {
         let config = &self.shared.config;
         let (every, memory_every) = (config.heartbeat, config.memory_every);
         // protocol 4.3
-        if now >= self.next_beat {
+        let due = now >= self.next_beat;
+        if due {
             self.next_beat = now + every;
             // The last beat had a whole interval to be acknowledged, by a system that does so within a round trip.
             for (index, link) in self.links.iter().enumerate() {
@@ -202,6 +206,10 @@ impl Loop {
                     self.watch.taken(index, now);
                 }
             }
+        }
+        // A new phase does not wait for its turn, so that a rank which dies in it is reported to have died in it.
+        if due || self.phase_told != phase {
+            phase.clone_into(&mut self.phase_told);
             let beat = Frame::Beat {
                 phase: phase.to_owned(),
             }

@@ -2,11 +2,13 @@
 
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 use socket2::{SockRef, TcpKeepalive};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
 /// A pipe whose ends are closed in child processes and never block.
@@ -81,4 +83,26 @@ pub(crate) fn reserve(file: &impl AsFd, offset: u64, len: u64) -> io::Result<()>
         i64::try_from(len).map_err(io::Error::other)?,
     );
     Ok(nix::fcntl::posix_fallocate(file, range.0, range.1)?)
+}
+
+/// A file of shared memory that has no name and is for this user alone.
+pub(crate) fn nameless_shared_file() -> io::Result<OwnedFd> {
+    let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+    Ok(nix::fcntl::open(
+        "/dev/shm",
+        flags,
+        Mode::S_IRUSR | Mode::S_IWUSR,
+    )?)
+}
+
+/// What another process of this user has open as `fd`, opened anew.
+pub(crate) fn open_descriptor_of(pid: u32, fd: i32) -> io::Result<OwnedFd> {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    // Where that number means another process here, what it has open may be anything.
+    if !std::fs::metadata(&path)?.is_file() {
+        return Err(io::Error::other(format!("{path} is no file")));
+    }
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    Ok(options.open(path)?.into())
 }

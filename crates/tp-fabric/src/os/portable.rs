@@ -64,3 +64,13 @@ pub(crate) fn pin_to_cpu(_cpu: u32) -> io::Result<()> {
 pub(crate) fn reserve(_file: &impl AsFd, _offset: u64, _len: u64) -> io::Result<()> {
     Ok(())
 }
+
+/// Not possible.
+pub(crate) fn nameless_shared_file() -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Not possible.
+pub(crate) fn open_descriptor_of(_pid: u32, _fd: i32) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -114,6 +114,14 @@ table! {
         kind: Kind::Integer { min: 0, max: 63 }, default: "0", reader: Reader::Backend,
         meaning: "CUDA ordinal of this rank's GPU.",
     }
+    CUDA_LIB "TF_CUDA_LIB" {
+        kind: Kind::Text, unset: "libcuda.so.1 by the loader, then in the usual folders", reader: Reader::Backend,
+        meaning: "The CUDA driver's library to load, one file; nothing else is tried then.",
+    }
+    IBVERBS_LIB "TF_IBVERBS_LIB" {
+        kind: Kind::Text, unset: "libibverbs.so.1 beside the program, by the loader, then in the usual folders", reader: Reader::Wire,
+        meaning: "The libibverbs to load, one file; nothing else is tried then.",
+    }
     NCCL_LIB "TF_NCCL_LIB" {
         kind: Kind::Text, default: "libnccl.so.2", reader: Reader::Backend,
         meaning: "The NCCL library to load, a path or a name the loader finds.",

@@ -1,7 +1,6 @@
 //! The shared-memory wire: the regions of all ranks of a host in one file, which every rank maps.
-//!
-//! Rank 0 makes the file under a random name, for its user alone; it must not exist yet. As soon as every rank has
-//! mapped it, or one could not, the name is removed, so that nothing is left behind however the ranks end.
+
+mod file;
 
 use super::{Opened, Parcel, Wire, WireError};
 use crate::host::OpenError;
@@ -9,9 +8,7 @@ use crate::meeting::Meeting;
 use crate::os;
 use crate::region::{Bay, Layout, Mapping, Region, Word, Words, layout};
 use crate::types::{Rank, WireKind};
-use nix::fcntl::OFlag;
-use nix::sys::mman::{shm_open, shm_unlink};
-use nix::sys::stat::{Mode, fstat};
+use file::{Place, SharedFile};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,26 +21,13 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
     let len = stride.checked_mul(layout.world().size());
     let len = len.ok_or_else(|| failed("size the shared memory", "more bytes than an address can hold"))?;
 
-    let made = if me == Rank(0) {
-        Some(SharedFile::create(len))
-    } else {
-        None
-    };
-    let outcome = match &made {
-        Some(Err(error)) => Err(error.to_string()),
-        Some(Ok(_)) | None => Ok(()),
-    };
-    meeting.verdict("make the shared memory", outcome)?;
-    let mine = made
-        .transpose()
-        .map_err(|e| failed("make the shared memory", &e.to_string()))?;
-    let name = mine.as_ref().map_or("", |file| file.name.as_str());
-    let name = meeting.broadcast("name the shared memory", name.as_bytes())?;
+    let (mut mine, mut fd) = offer(meeting, len, SharedFile::nameless)?;
+    let reached = meeting.all_gather("open the shared memory", &[u8::from(fd.is_ok())])?;
+    if reached.iter().any(|answer| answer != &[1]) {
+        (mine, fd) = offer(meeting, len, SharedFile::named)?;
+    }
 
-    let mapped = match &mine {
-        Some(file) => map(&file.fd, len),
-        None => open_named(&name, len).and_then(|fd| map(&fd, len)),
-    };
+    let mapped = fd.and_then(|fd| Ok((Mapping::shared(&fd, len)?, fd)));
     let mapped = mapped.and_then(|(mapping, fd)| {
         // Each rank has its own part backed now, so that a full /dev/shm is an error here and not a signal later.
         os::reserve(&fd, (me.index() * stride) as u64, stride as u64)?;
@@ -71,74 +55,32 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
     })
 }
 
+/// Rank 0 makes the file and says where it is; the others open it. The file itself is rank 0's alone.
+fn offer(
+    meeting: &mut dyn Meeting,
+    len: usize,
+    make: fn(usize) -> io::Result<SharedFile>,
+) -> Result<(Option<SharedFile>, io::Result<OwnedFd>), OpenError> {
+    let made = (meeting.rank() == Rank(0)).then(|| make(len)).transpose();
+    let outcome = made.as_ref().map(drop).map_err(io::Error::to_string);
+    meeting.verdict("make the shared memory", outcome)?;
+    let mine = made.map_err(|e| failed("make the shared memory", &e.to_string()))?;
+    let place = mine
+        .as_ref()
+        .map_or_else(String::new, |file| file.place().to_string());
+    let place = meeting.broadcast("name the shared memory", place.as_bytes())?;
+    let fd = match &mine {
+        Some(file) => file.fd(),
+        None => Place::parse(&place).and_then(|place| place.open(len)),
+    };
+    Ok((mine, fd))
+}
+
 fn failed(what: &str, reason: &str) -> OpenError {
     OpenError::Local {
         what: what.to_owned(),
         reason: reason.to_owned(),
     }
-}
-
-/// The file while it has a name.
-struct SharedFile {
-    name: String,
-    fd: OwnedFd,
-}
-
-impl SharedFile {
-    const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
-
-    fn create(len: usize) -> io::Result<Self> {
-        let mut raw = [0u8; 12];
-        getrandom::fill(&mut raw).map_err(|e| io::Error::other(e.to_string()))?;
-        let name = format!("/tf-tp-{}", hex::encode(raw));
-        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-        let fd = shm_open(name.as_str(), flags, Self::MODE)?;
-        let file = Self { name, fd };
-        let len = i64::try_from(len).map_err(io::Error::other)?;
-        nix::unistd::ftruncate(&file.fd, len)?;
-        Ok(file)
-    }
-}
-
-impl Drop for SharedFile {
-    fn drop(&mut self) {
-        if let Err(errno) = shm_unlink(self.name.as_str()) {
-            tracing::warn!(name = self.name, %errno, "failed to remove the shared memory's name");
-        }
-    }
-}
-
-/// Opens the file that rank 0 made, and checks that it is that.
-fn open_named(name: &[u8], len: usize) -> io::Result<OwnedFd> {
-    let name = std::str::from_utf8(name).map_err(io::Error::other)?;
-    if !name
-        .strip_prefix("/tf-tp-")
-        .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
-        return Err(io::Error::other(format!(
-            "rank 0 names it `{}`",
-            name.escape_default()
-        )));
-    }
-    let fd = shm_open(name, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
-    let stat = fstat(&fd)?;
-    if stat.st_uid != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::other(format!(
-            "{name} belongs to user {}, not to this one",
-            stat.st_uid
-        )));
-    }
-    if u64::try_from(stat.st_size) != Ok(len as u64) {
-        return Err(io::Error::other(format!(
-            "{name} has {} bytes where {len} are needed",
-            stat.st_size
-        )));
-    }
-    Ok(fd)
-}
-
-fn map(fd: &OwnedFd, len: usize) -> io::Result<(Mapping, OwnedFd)> {
-    Ok((Mapping::shared(fd, len)?, fd.try_clone()?))
 }
 
 /// Every rank's region, mapped.
