@@ -94,23 +94,41 @@ pub fn specials(dtype: DType) -> &'static [u64] {
 
 /// Fills `out` with elements of `dtype`; bytes after the last whole element get the next element's first bytes.
 pub fn fill(out: &mut [u8], dtype: DType, seed: u64, rank: Rank, pattern: Pattern) {
-    let table = specials(dtype);
-    let words = Words::new(seed, rank);
-    for (chunk, word) in out.chunks_mut(dtype.size()).zip(words) {
-        let special = pattern == Pattern::Special && !table.is_empty() && word & 7 == 0;
-        let bits = if special {
+    // The size is a constant in each, so that an element is one store and not a copy of some bytes.
+    match dtype.size() {
+        1 => fill_sized::<1>(out, dtype, seed, rank, pattern),
+        2 => fill_sized::<2>(out, dtype, seed, rank, pattern),
+        4 => fill_sized::<4>(out, dtype, seed, rank, pattern),
+        _ => fill_sized::<8>(out, dtype, seed, rank, pattern),
+    }
+}
+
+fn fill_sized<const SIZE: usize>(out: &mut [u8], dtype: DType, seed: u64, rank: Rank, pattern: Pattern) {
+    let table = match pattern {
+        Pattern::Special => specials(dtype),
+        Pattern::Uniform => &[],
+    };
+    let mut words = Words::new(seed, rank);
+    let mut element = || {
+        let word = words.next().unwrap_or_default();
+        let bits = if !table.is_empty() && word & 7 == 0 {
             table[(word >> 3) as usize % table.len()]
         } else {
             ordinary(word, dtype)
         };
-        let all = bits.to_le_bytes();
-        // The element's bytes in this machine's order.
-        let mut element = [0; 8];
-        element[..dtype.size()].copy_from_slice(&all[..dtype.size()]);
+        // The low bytes, in this machine's order.
+        let mut low = [0; SIZE];
+        low.copy_from_slice(&bits.to_le_bytes()[..SIZE]);
         if cfg!(target_endian = "big") {
-            element[..dtype.size()].reverse();
+            low.reverse();
         }
-        chunk.copy_from_slice(&element[..chunk.len()]);
+        low
+    };
+    let (whole, rest) = out.as_chunks_mut::<SIZE>();
+    whole.fill_with(&mut element);
+    if !rest.is_empty() {
+        let len = rest.len();
+        rest.copy_from_slice(&element()[..len]);
     }
 }
 
@@ -146,6 +164,33 @@ mod tests {
         assert_eq!(once, bytes(64, DType::F32, 1, Rank(0), Pattern::Uniform));
         assert_ne!(once, bytes(64, DType::F32, 1, Rank(1), Pattern::Uniform));
         assert_ne!(once, bytes(64, DType::F32, 2, Rank(0), Pattern::Uniform));
+    }
+
+    #[test]
+    fn a_buffer_is_the_beginning_of_every_longer_one() {
+        for dtype in [DType::U8, DType::Bf16, DType::F32, DType::I64] {
+            let long = bytes(64, dtype, 9, Rank(1), Pattern::Special);
+            let mut elements = Words::new(9, Rank(1)).zip(long.chunks(dtype.size()));
+            assert!(specials(dtype).is_empty() || elements.any(|(word, _)| word & 7 == 0));
+            for len in 0..64 {
+                assert_eq!(
+                    bytes(len, dtype, 9, Rank(1), Pattern::Special),
+                    long[..len],
+                    "{dtype:?} {len}"
+                );
+            }
+        }
+        let words = bytes(24, DType::I64, 5, Rank(0), Pattern::Uniform);
+        let wanted = Words::new(5, Rank(0)).take(3).flat_map(u64::to_ne_bytes);
+        assert_eq!(words, wanted.collect::<Vec<_>>());
+        let low = bytes(3, DType::U8, 5, Rank(0), Pattern::Uniform);
+        assert_eq!(
+            low,
+            Words::new(5, Rank(0))
+                .take(3)
+                .map(|word| word as u8)
+                .collect::<Vec<_>>()
+        );
     }
 
     #[test]
