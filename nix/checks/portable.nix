@@ -1,0 +1,39 @@
+# The pushed binary runs where there is no Nix: the usual loader, no path of the store, no symbol newer than it says.
+{
+  runCommand,
+  binutils,
+  patchelf,
+  stdenv,
+  tp-bringup,
+}:
+let
+  inherit (tp-bringup) portable;
+  loader =
+    if stdenv.hostPlatform.isx86_64 then
+      "/lib64/ld-linux-x86-64.so.2"
+    else
+      "/lib/ld-linux-aarch64.so.1";
+in
+runCommand "tp-bringup-portable-check"
+  {
+    nativeBuildInputs = [
+      binutils
+      patchelf
+    ];
+  }
+  ''
+    f=${portable}/bin/tf-tp-test
+    if grep -c /nix/store $f; then
+      echo "portable: a path of the store is in the binary" >&2
+      exit 1
+    fi
+    test "$(patchelf --print-interpreter $f)" = ${loader}
+    test -z "$(patchelf --print-rpath $f)"
+    newest=$(objdump -T $f | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+    echo "newest symbol version: $newest"
+    test "$(printf '%s\n' "$newest" GLIBC_${portable.glibc} | sort -V | tail -n 1)" = GLIBC_${portable.glibc}
+    needed=$(patchelf --print-needed $f | sort | tr '\n' ' ')
+    echo "needs: $needed"
+    case "$needed" in *ssl* | *crypto* | *cuda* | *nccl* | *ibverbs*) exit 1 ;; esac
+    touch $out
+  ''

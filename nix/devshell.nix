@@ -1,0 +1,35 @@
+# Everything that scripts/test asks for.
+{
+  mkShell,
+  cargo,
+  clippy,
+  cargo-deny,
+  gcc,
+  git,
+  iproute2,
+  openssh,
+  python3,
+  rdma-core,
+  rustc,
+  rustfmt,
+  cudaPackages,
+  tp-bringup,
+}:
+mkShell {
+  inputsFrom = [ tp-bringup.tf-tp-test ];
+  packages = [
+    cargo
+    clippy
+    cargo-deny
+    gcc
+    git
+    iproute2
+    openssh
+    python3
+    rustc
+    rustfmt
+    rdma-core
+    cudaPackages.cuda_nvcc
+    cudaPackages.cuda_cudart
+  ];
+}
