@@ -1,10 +1,10 @@
 //! Which RDMA port reaches which peer.
 //!
 //! [`facts`] says what is known of a host's ports, addresses and routes, [`grammar`] what the two HCA variables mean,
-//! and [`pick`] turns the facts of all ranks into the rails between them. All of it is pure: the same facts give the
+//! and [`pick()`] turns the facts of all ranks into the rails between them. All of it is pure: the same facts give the
 //! same answer on every rank, so ranks that hold the same [`facts::Document`] need no further word to agree.
 //!
-//! Only [`sysfs`] and [`route`] read anything from a machine; [`capture`] joins the two.
+//! Only [`sysfs`] and [`route`] read anything from a machine; [`capture()`] joins the two.
 
 pub mod capture;
 pub mod code;

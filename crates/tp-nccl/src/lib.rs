@@ -2,7 +2,7 @@
 //!
 //! Three layers. [`sys`] is what bindgen makes of the header of NCCL 2.28.9, the oldest that is supported (a newer
 //! library accepts an older header's `ncclConfig_t`). [`Nccl`] is a library that was found and has every symbol this
-//! project needs; its calls give [`CallError`] with NCCL's own words. [`probe`] says what a host has without failing.
+//! project needs; its calls give [`CallError`] with NCCL's own words. [`probe()`] says what a host has without failing.
 //!
 //! Nothing here links libnccl or CUDA, and nothing panics where they are absent. A host whose NCCL finds no RDMA device
 //! may lack libibverbs on the loader's path: whoever wants NCCL to use RDMA loads libibverbs first, since NCCL then gets

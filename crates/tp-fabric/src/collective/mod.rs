@@ -4,7 +4,7 @@
 //! safe form beside it, [`HostSlices`], which every backend whose [`Collectives::memory`] is host memory takes.
 //!
 //! All ranks make the same calls in the same order with the same count, element type and operation; ranks that do not
-//! are told which call each was in ([`CollectiveError::Desync`]). The result of a reduction is bit-equal to
+//! are told which call each was in ([`Failure::Desync`]). The result of a reduction is bit-equal to
 //! [`oracle::reduce`](crate::oracle::reduce) on every rank.
 
 mod call;
@@ -235,7 +235,7 @@ impl AbortHandle {
         Self(Arc::new(f))
     }
 
-    /// Ends pending and later calls with [`CollectiveError::Aborted`] and this reason. Does not block.
+    /// Ends pending and later calls with [`Failure::Aborted`] and this reason. Does not block.
     pub fn abort(&self, reason: &str) {
         (self.0)(reason);
     }

@@ -1,7 +1,7 @@
 //! Settings: one table of variables, read once into typed values.
 //!
 //! Everything is parsed and checked here, before a socket, a library or a GPU is touched. The table ([`TABLE`]) is the
-//! only place that knows names, ranges and defaults; `docs/settings.md` ([`page`]) and `tf-tp-test explain`
+//! only place that knows names, ranges and defaults; `docs/settings.md` ([`page()`]) and `tf-tp-test explain`
 //! ([`Settings::rows`]) are printed from it.
 
 mod launcher;

@@ -1,7 +1,7 @@
 //! What usual failures mean: signature → cause → what to do.
 //!
-//! [`SIGNATURES`] is the one table; a receipt's failures are explained from it and `docs/troubleshooting.md` is printed
-//! from it ([`page`]). A diagnosis stands beside a failure and never changes a verdict.
+//! [`signatures()`] is the one table; a receipt's failures are explained from it and `docs/troubleshooting.md` is printed
+//! from it ([`page()`]). A diagnosis stands beside a failure and never changes a verdict.
 
 mod page;
 mod table;

@@ -1,6 +1,6 @@
 //! The plan: every command, on every host, in order, as one immutable value.
 //!
-//! [`build`] makes it from an inventory, what the hosts can do and what was asked for; it asks nobody and changes
+//! [`build()`] makes it from an inventory, what the hosts can do and what was asked for; it asks nobody and changes
 //! nothing. `tp-orchestrate plan` prints the value and `run` executes the same value; its [`Plan::sha256`] stands in the
 //! receipt. What is known only at run time stands as a symbol ([`symbol`]).
 
