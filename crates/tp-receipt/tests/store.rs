@@ -254,6 +254,47 @@ fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
     assert!(again.to_string().contains("the run has ended"), "{again}");
 }
 
+/// Two writers of one receipt would break it for good: the second is refused and changes nothing.
+#[test]
+fn a_receipt_has_one_writer() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let take_up = || Store::resume(&dir, &plan(), redactor(), Options::default(), &at(10));
+    let refused = |what: &str| {
+        let before = fs::read(dir.join("events.jsonl")).unwrap();
+        let error = take_up().err().unwrap();
+        assert!(matches!(error, StoreError::InUse { .. }), "{what}: {error}");
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("is in use by another run"), "{text}");
+        if let StoreError::InUse {
+            process: Some(process),
+            ..
+        } = error
+        {
+            assert_eq!(process, std::process::id(), "{text}");
+        }
+        assert_eq!(fs::read(dir.join("events.jsonl")).unwrap(), before, "{what}");
+    };
+    let mut store = create(&dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    refused("while the run is under way");
+    drop(store);
+    let mut store = take_up().unwrap().store;
+    refused("while another one has taken it up");
+    for (n, step) in shape.steps().iter().skip(1).enumerate() {
+        good_step(&mut store, &key("none", step, 1), &shape, 13 + 2 * n as u32);
+    }
+    assert_eq!(store.finish(end(30)).unwrap().verdict, Verdict::Passed);
+    whole(&dir);
+    let ended = take_up().err().unwrap();
+    assert!(ended.to_string().contains("the run has ended"), "{ended}");
+}
+
 /// The directory as it is after every single write of a run: what a kill at that moment would leave.
 #[test]
 fn every_moment_of_a_run_is_consistent() {

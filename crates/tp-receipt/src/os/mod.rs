@@ -13,7 +13,7 @@ use portable as system;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-pub use system::sync_files;
+pub use system::{lock_holder, sync_files};
 
 /// Leaves a file readable and writable by its owner alone.
 pub fn make_private(path: &Path) -> std::io::Result<()> {

@@ -10,3 +10,8 @@ pub fn sync_files<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> st
     }
     Ok(())
 }
+
+/// The process that holds the lock on a file: not told here.
+pub fn lock_holder(_file: &File) -> Option<u32> {
+    None
+}

@@ -35,6 +35,18 @@ pub enum StoreError {
         /// Why not.
         why: String,
     },
+    /// Another run that is under way writes it.
+    #[error(
+        "{} is in use by another run{}; wait until it has ended",
+        path.display(),
+        process.map(|p| format!(" (process {p})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process that writes it, where the system tells.
+        process: Option<u32>,
+    },
     /// Calls came in an order that makes no sense.
     #[error("receipt: {0}")]
     Order(String),
@@ -58,7 +70,11 @@ impl StoreError {
     /// not be recorded.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Exists(_) | Self::Create { .. } | Self::Resume { .. } | Self::Redact(_) => 2,
+            Self::Exists(_)
+            | Self::Create { .. }
+            | Self::Resume { .. }
+            | Self::InUse { .. }
+            | Self::Redact(_) => 2,
             Self::Io { .. } | Self::Order(_) => 1,
         }
     }

@@ -1,10 +1,12 @@
 //! `events.jsonl`: appended line by line, hashed as it grows.
 
 use super::error::{StoreError, io};
+use super::files;
 use crate::receipt::DerivedFrom;
 use sha2::{Digest, Sha256};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,56 @@ pub(super) struct EventsFile {
     hasher: Sha256,
 }
 
+/// Opens the record of an earlier run so that nobody else writes it: an advisory lock that the system frees when the
+/// process ends, however it ends, and that leaves nothing on the disk.
+pub(super) fn hold(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join(NAME);
+    let file = open(&path)?;
+    lock(&file, dir, &path)?;
+    // Its writer may have put a new file in its place between the two calls; that one is then locked, not this one.
+    let inode = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let held = file.metadata().map(inode).map_err(io("look at", &path))?;
+    let named = std::fs::metadata(&path)
+        .map(inode)
+        .map_err(io("look at", &path))?;
+    if held != named {
+        return Err(StoreError::InUse {
+            path: dir.to_owned(),
+            process: None,
+        });
+    }
+    Ok(file)
+}
+
+/// Replaces the record by another text. The new file is locked before it has the name.
+pub(super) fn put(dir: &Path, text: &[u8]) -> Result<File, StoreError> {
+    let temporary = files::write_temporary(dir, NAME, text)?;
+    let file = open(&temporary)?;
+    lock(&file, dir, &temporary)?;
+    files::put(dir, NAME)?;
+    Ok(file)
+}
+
+fn open(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .append(true)
+        .open(path)
+        .map_err(io("open", path))
+}
+
+fn lock(file: &File, dir: &Path, path: &Path) -> Result<(), StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
+            path: dir.to_owned(),
+            process: crate::os::lock_holder(file),
+        }),
+        // A file system without locks: a run is possible there, only not guarded.
+        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => Ok(()),
+        Err(TryLockError::Error(e)) => Err(io("lock", path)(e)),
+    }
+}
+
 impl EventsFile {
     /// A new file; it is an error when there is one.
     pub fn create(dir: &Path) -> Result<Self, StoreError> {
@@ -36,16 +88,14 @@ impl EventsFile {
             .append(true)
             .open(&path)
             .map_err(io("create", &path))?;
+        lock(&file, dir, &path)?;
         Ok(Self::new(path, file, 0, 0, Sha256::new()))
     }
 
-    /// The file of an earlier run, of which `good` are the whole lines. What stands behind them is cut off.
-    pub fn reopen(dir: &Path, good: &[u8]) -> Result<Self, StoreError> {
+    /// The file of an earlier run, as [`hold`] or [`put`] gave it, of which `good` are the whole lines. What stands
+    /// behind them is cut off.
+    pub fn reopen(dir: &Path, file: File, good: &[u8]) -> Result<Self, StoreError> {
         let path = dir.join(NAME);
-        let file = OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .map_err(io("open", &path))?;
         file.set_len(good.len() as u64).map_err(io("truncate", &path))?;
         let lines = good.iter().filter(|b| **b == b'\n').count() as u64;
         Ok(Self::new(

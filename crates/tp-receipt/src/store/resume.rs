@@ -27,7 +27,8 @@ impl Store {
     /// plan's hash depends on the hosts' pseudonyms: a redactor without a keyring must be told their names beforehand.
     ///
     /// # Errors
-    /// The directory is no receipt, is broken, is finished, or belongs to another plan (exit code 2).
+    /// The directory is no receipt, is broken, is finished, belongs to another plan, or is written by another run
+    /// (exit code 2).
     pub fn resume(
         dir: &Path,
         plan: &Value,
@@ -38,6 +39,11 @@ impl Store {
         let refuse = |why: String| StoreError::Resume {
             path: dir.to_owned(),
             why,
+        };
+        // Before anything is read: what another run writes meanwhile must not be taken for the state to go on from.
+        let file = match events::hold(dir) {
+            Err(error @ StoreError::InUse { .. }) => return Err(error),
+            other => other,
         };
         let checked = crate::verify::verify(dir, &crate::verify::Options::default());
         if let Some(first) = checked.broken.first() {
@@ -76,7 +82,7 @@ impl Store {
         }
         let mut store = Self {
             dir: dir.to_owned(),
-            events: EventsFile::reopen(dir, &bytes[..whole])?,
+            events: EventsFile::reopen(dir, file?, &bytes[..whole])?,
             redactor,
             options,
             deriver,

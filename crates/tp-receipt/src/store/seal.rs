@@ -150,9 +150,9 @@ impl Store {
             text.push('\n');
         }
         files::write(&self.dir, PLAN, plan.as_bytes())?;
-        files::write(&self.dir, events::NAME, text.as_bytes())?;
+        let file = events::put(&self.dir, text.as_bytes())?;
         self.sums.files.insert(PLAN.into(), plan_sha256);
-        self.events = EventsFile::reopen(&self.dir, text.as_bytes())?;
+        self.events = EventsFile::reopen(&self.dir, file, text.as_bytes())?;
         self.deriver = deriver;
         self.checkpoint()
     }
