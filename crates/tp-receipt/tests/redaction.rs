@@ -130,6 +130,24 @@ fn pseudonyms_are_stable_and_depend_on_the_key() {
     assert_eq!(a.line("arm roce"), "arm roce");
 }
 
+/// A machine may be called `vm`: replaced as a word where it was given as a host, and only there.
+#[test]
+fn a_host_of_two_letters_is_replaced_as_a_word() {
+    let r = fresh();
+    assert_eq!(r.line("vm:12:34 [0] NCCL INFO on vm").matches("vm").count(), 1);
+    let name = r.host("vm");
+    assert!(name.starts_with("host-"));
+    assert_eq!(
+        r.line("rank 0 on vm: vm, nvm and kvm0"),
+        format!("rank 0 on {name}: {name}, nvm and kvm0")
+    );
+    r.host("qa.lab.example");
+    assert!(!r.line("connect to qa failed").contains("qa"));
+    // A unit is one in every sentence.
+    assert!(r.host("us").starts_with("host-"));
+    assert_eq!(r.line("12 us to us"), "12 us to us");
+}
+
 fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u32::from(a) ^ u32::from(b)).leading_zeros(),

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use support::*;
 use tp_receipt::diff::diff;
-use tp_receipt::receipt::{Receipt, Verdict};
+use tp_receipt::receipt::{Receipt, SettingRow, Verdict};
 use tp_receipt::render;
 
 fn failed_run(dir: &std::path::Path) -> Receipt {
@@ -107,6 +107,38 @@ fn everything_is_escaped() {
         "the fence is longer than any in the log"
     );
     assert!(!render::terminal(&receipt, false).contains('\u{1b}'));
+}
+
+/// What is different at every step for no reason of the run is not a row; arms stand in the plan's order; the plan that
+/// was executed and the file have each their hash.
+#[test]
+fn the_pages_say_what_matters_in_the_order_of_the_plan() {
+    let root = tempfile::tempdir().unwrap();
+    let mut receipt = good_run(&out_dir(&root), &Shape::default());
+    receipt.started = "2026-03-01T12:00:00.123456789Z".into();
+    receipt.executed_plan_sha256 = Some("e".repeat(64));
+    receipt.arms.reverse();
+    let row = |name: &str| SettingRow {
+        name: name.into(),
+        value: "5".into(),
+        source: "orchestrator".into(),
+        ..SettingRow::default()
+    };
+    receipt
+        .settings
+        .extend([row("TF_TP_PORT"), row("TF_TP_SESSION"), row("TF_TP_SLOT_BYTES")]);
+    let (md, html) = (render::markdown(&receipt), render::html(&receipt));
+    for page in [&md, &html] {
+        assert!(page.contains("SLOT") && !page.contains("TF_TP_PORT") && !page.contains("TF_TP_SESSION"));
+        assert!(page.contains("2026-03-01T12:00:00Z") && !page.contains(".123456789"));
+        assert!(page.contains("plan as executed") && page.contains(&"e".repeat(64)));
+        assert!(page.contains("file plan.json") && page.contains(&receipt.plan_sha256));
+    }
+    assert!(receipt.to_json().contains("TF_TP_PORT"));
+    let head = md.lines().find(|l| l.starts_with("| operation")).unwrap();
+    let at = |arm: &str| head.find(&format!(", {arm} |")).unwrap();
+    assert!(at("roce") < at("nccl") && at("nccl") < at("none"), "{head}");
+    assert!(html.contains("class=\"wide many\"") && html.contains("scrolls sideways"));
 }
 
 #[test]

@@ -254,6 +254,25 @@ fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
     assert!(again.to_string().contains("the run has ended"), "{again}");
 }
 
+/// A verdict is not stated where what it rests on was changed.
+#[test]
+fn a_broken_receipt_is_given_no_verdict() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    good_run(&dir, &Shape::default());
+    let sums = dir.join("SHA256SUMS");
+    fs::write(&sums, fs::read_to_string(&sums).unwrap() + "x\n").unwrap();
+    let report = verify(&dir, &verify::Options::default());
+    assert_eq!(report.exit_code(), 1);
+    assert_eq!(report.verdict, Verdict::Other("UNKNOWN".into()));
+    let text = report.text();
+    assert!(text.contains("BROKEN SHA256SUMS"), "{text}");
+    assert!(text.contains("cannot be trusted"), "{text}");
+    for word in ["PASSED", "INCOMPLETE", "the run was"] {
+        assert!(!text.contains(word), "{text}");
+    }
+}
+
 /// Two writers of one receipt would break it for good: the second is refused and changes nothing.
 #[test]
 fn a_receipt_has_one_writer() {

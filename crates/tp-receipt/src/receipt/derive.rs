@@ -203,6 +203,11 @@ impl Deriver {
             tool: run.tool.clone(),
             source: run.source.clone(),
             plan_sha256: run.plan_sha256.clone(),
+            executed_plan_sha256: run
+                .extra
+                .get("executed_plan_sha256")
+                .and_then(|hash| hash.as_str())
+                .map(str::to_owned),
             redacted: run.redacted,
             derived_from: DerivedFrom {
                 unreadable: self.unreadable.clone(),

@@ -68,6 +68,9 @@ pub struct Receipt {
     pub source: Source,
     /// SHA-256 of the file `plan.json` beside this one, lower-case hex.
     pub plan_sha256: String,
+    /// SHA-256 of the plan as it was executed, before redaction: the one that `tp-orchestrate plan` prints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_plan_sha256: Option<String>,
     /// Whether host names, users, addresses, serial numbers and paths are pseudonyms.
     #[serde(default)]
     pub redacted: bool,

@@ -103,7 +103,7 @@ impl Redactor {
 
     /// Makes a host's name known and gives its pseudonym. Its short form (up to the first dot) is known with it.
     pub fn host(&self, name: &str) -> String {
-        self.lock().host(name)
+        self.lock().given_host(name)
     }
 
     /// Makes a user's name known and gives its pseudonym.
@@ -225,7 +225,7 @@ impl Redactor {
         };
         let map = keyring.map()?;
         for entry in pseudonyms.filter_map(|name| map.get(name)) {
-            state.host(&entry.original);
+            state.given_host(&entry.original);
         }
         Ok(())
     }
@@ -285,6 +285,20 @@ impl State {
             && name.parse::<IpAddr>().is_err()
         {
             self.name(short, "host");
+        }
+        whole
+    }
+
+    /// A host that somebody named as one: two letters are enough to look for it in text, which a name that only looks
+    /// like one in a log is not.
+    fn given_host(&mut self, name: &str) -> String {
+        let whole = self.host(name);
+        let short = name.split_once('.').map_or(name, |(short, _)| short);
+        if self.on && words::is_short_host(short) {
+            let pseudonym = self.host(short);
+            if self.words.add(short, pseudonym.clone(), words::Kind::Word) {
+                self.remember(&pseudonym, "host", short);
+            }
         }
         whole
     }

@@ -192,6 +192,18 @@ pub fn is_vocabulary(name: &str) -> bool {
     name.len() < 3 || WORDS.contains(&lower.as_str()) || lower.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Whether a host's name of two letters can be looked for in text: it is no common word, unit or field name.
+pub fn is_short_host(name: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "am", "an", "as", "at", "be", "by", "cx", "do", "eq", "gb", "gi", "go", "ib", "id", "if", "in", "io",
+        "ip", "is", "it", "kb", "ki", "lo", "mb", "me", "mi", "ms", "my", "no", "ns", "of", "ok", "on", "op",
+        "or", "os", "pm", "qp", "rc", "rx", "so", "tb", "tf", "to", "tp", "tx", "ud", "uc", "up", "us", "vs",
+        "we", "cu", "gz", "md", "py", "rs", "sh",
+    ];
+    let lower = name.to_ascii_lowercase();
+    lower.len() == 2 && lower.bytes().all(|b| b.is_ascii_lowercase()) && !WORDS.contains(&lower.as_str())
+}
+
 /// Whether it is a pseudonym of ours already.
 pub fn is_pseudonym(name: &str) -> bool {
     let Some((kind, rest)) = name.split_once('-') else {

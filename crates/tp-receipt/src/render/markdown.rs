@@ -127,11 +127,19 @@ fn summary(receipt: &Receipt, out: &mut String) {
         vec!["runner SHA-256".into(), binaries.join(", ")],
         vec![
             "began, ended".into(),
-            format!("{}, {}", text(&receipt.started), text(ended)),
+            format!(
+                "{}, {}",
+                text(&view::time(&receipt.started)),
+                text(&view::time(ended))
+            ),
         ],
-        vec!["plan SHA-256".into(), code(&receipt.plan_sha256)],
-        vec!["names".into(), names.into()],
     ];
+    rows.extend(
+        view::plans(receipt)
+            .into_iter()
+            .map(|(what, hash)| vec![what.into(), code(hash)]),
+    );
+    rows.push(vec!["names".into(), names.into()]);
     if receipt.resumed > 0 {
         rows.push(vec![
             "taken up again".into(),

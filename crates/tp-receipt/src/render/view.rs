@@ -1,6 +1,6 @@
 //! What the renderings have in common: the matrix turned into rows, latencies turned into series, figures as text.
 
-use crate::receipt::{LatencyRow, Receipt, Step};
+use crate::receipt::{LatencyRow, Receipt, SettingRow, Step};
 use std::collections::BTreeMap;
 
 /// Step names in the order in which they first ran, over all arms.
@@ -81,6 +81,8 @@ pub fn bytes(n: u64) -> String {
 /// One line of a latency plot or one column of a latency table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Series {
+    /// Where the arm stands in the plan: series are in that order.
+    pub place: usize,
     /// The arm.
     pub arm: String,
     /// Backend and wire, e.g. `host shm`.
@@ -124,7 +126,7 @@ pub fn latencies(receipt: &Receipt) -> Latencies {
         let points = out
             .entry(row.op.clone())
             .or_default()
-            .entry(series(row))
+            .entry(series(receipt, row))
             .or_default();
         match points.get(&row.bytes) {
             Some(known) if known.median >= point.median => {}
@@ -136,7 +138,7 @@ pub fn latencies(receipt: &Receipt) -> Latencies {
     out
 }
 
-fn series(row: &LatencyRow) -> Series {
+fn series(receipt: &Receipt, row: &LatencyRow) -> Series {
     let backend = match &row.wire {
         Some(wire) => format!("{} {wire}", row.backend),
         None => row.backend.clone(),
@@ -145,7 +147,9 @@ fn series(row: &LatencyRow) -> Series {
         0 | 1 => row.mode.clone(),
         n => format!("{} of {n}", row.mode),
     };
+    let place = receipt.arms.iter().position(|a| a.name == row.arm);
     Series {
+        place: place.unwrap_or(receipt.arms.len()),
         arm: row.arm.clone(),
         backend,
         mode,
@@ -160,6 +164,32 @@ pub fn source(receipt: &Receipt) -> String {
         Some(false) => revision.to_owned(),
         None => format!("{revision} (whether it was changed is not known)"),
     }
+}
+
+/// The hashes of the plan, each with what it is the hash of.
+pub fn plans(receipt: &Receipt) -> Vec<(&'static str, &str)> {
+    let executed = receipt.executed_plan_sha256.as_deref();
+    let executed = executed.map(|hash| ("SHA-256 of the plan as executed", hash));
+    let file = ("SHA-256 of the file plan.json", receipt.plan_sha256.as_str());
+    executed.into_iter().chain([file]).collect()
+}
+
+/// A time of RFC 3339 to the second.
+pub fn time(raw: &str) -> String {
+    let Some((seconds, rest)) = raw.split_once('.') else {
+        return raw.to_owned();
+    };
+    format!(
+        "{seconds}{}",
+        rest.trim_start_matches(|c: char| c.is_ascii_digit())
+    )
+}
+
+/// Settings that say something of the run: without the port and the session, which every step has anew.
+pub fn settings(receipt: &Receipt) -> impl Iterator<Item = &SettingRow> {
+    const OF_EACH_STEP: [&str; 2] = ["TF_TP_PORT", "TF_TP_SESSION"];
+    let rows = receipt.settings.iter();
+    rows.filter(|row| row.source == "default" || !OF_EACH_STEP.contains(&row.name.as_str()))
 }
 
 /// Every runner binary that took part.

@@ -47,7 +47,7 @@ pub struct Report {
     pub broken: Vec<Broken>,
     /// What else is worth knowing: a cut-off last line, fields of a later version, no signature.
     pub notes: Vec<String>,
-    /// The verdict, computed anew.
+    /// The verdict, computed anew; UNKNOWN where `SHA256SUMS` cannot be read, as it alone says whether the run ended.
     pub verdict: Verdict,
     /// The receipt, computed anew from the record; absent when the record cannot be read.
     pub receipt: Option<Receipt>,
@@ -83,11 +83,17 @@ impl Report {
             .receipt
             .as_ref()
             .map_or_else(|| self.verdict.to_string(), Receipt::headline);
-        let whole = if self.broken.is_empty() { "whole" } else { "BROKEN" };
-        out.push_str(&format!(
-            "{whole}: {} files compared; the run was {headline}\n",
-            self.files
-        ));
+        let files = self.files;
+        if self.broken.is_empty() {
+            out.push_str(&format!(
+                "whole: {files} files compared; the run was {headline}\n"
+            ));
+        } else {
+            // What it says of the run may be what was changed.
+            out.push_str(&format!(
+                "BROKEN: {files} files compared; its verdict cannot be trusted\n"
+            ));
+        }
         out
     }
 
@@ -225,13 +231,13 @@ fn binary(options: &Options, read: &Read, report: &mut Report) {
 
 /// The verdict: what the record says, and INCOMPLETE for everything that was not sealed.
 fn settle(mut read: Read, sealed: bool, sums: bool, report: &mut Report) {
-    if !sealed {
+    if !sums {
+        read.whole.verdict = Verdict::Other("UNKNOWN".into());
+    } else if !sealed {
         read.whole.verdict = Verdict::Incomplete;
-        if sums {
-            report
-                .notes
-                .push("the run was cut off: the receipt is not sealed".into());
-        }
+        report
+            .notes
+            .push("the run was cut off: the receipt is not sealed".into());
     }
     report.verdict = read.whole.verdict.clone();
     report.receipt = Some(read.whole);

@@ -84,9 +84,14 @@ fn anchor(arm: &str, step: &str) -> String {
     )
 }
 
+/// The class of the frame of a table: one with so many columns is wider than a phone, and says there that it scrolls.
+fn wide(columns: usize) -> &'static str {
+    if columns > 3 { "wide many" } else { "wide" }
+}
+
 /// A table that scrolls sideways on its own where it is wider than the page.
 fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
-    out.push_str("<div class=\"wide\"><table>\n<thead><tr>");
+    let _ = write!(out, "<div class=\"{}\"><table>\n<thead><tr>", wide(head.len()));
     for cell in head {
         let _ = write!(out, "<th scope=\"col\">{cell}</th>");
     }
@@ -127,7 +132,7 @@ fn header(receipt: &Receipt, out: &mut String) {
         escape(cluster),
         view::plural(receipt.world.into(), "rank"),
         view::plural(receipt.hosts.len() as u64, "host"),
-        escape(&receipt.started)
+        escape(&view::time(&receipt.started))
     );
     let steps = [
         (t.steps_passed, "passed"),

@@ -1,7 +1,7 @@
 //! The page's look.
 
 /// Colours are variables, so that a dark room changes them and nothing else.
-pub const CSS: &str = r"
+pub const CSS: &str = r#"
 :root { --bg:#f7f7f5; --card:#fff; --text:#1c1e21; --dim:#5b6068; --line:#d9dadd; --ok:#17703a; --okbg:#e2f3e7;
   --bad:#b3202a; --badbg:#fbe4e4; --odd:#8a5a00; --oddbg:#fdf0d4; --part:#4a5568; --partbg:#e8ebf0; --pre:#f0f0ee;
   --s0:#1f6fb5; --s1:#c2550a; --s2:#2a8052; --s3:#8a3fa0; --s4:#a8243b; --s5:#4b6a00; --s6:#00747a; --s7:#6a4c2c; }
@@ -25,7 +25,10 @@ section { background:var(--card); border:1px solid var(--line); border-radius:.5
   margin:1rem 0; content-visibility:auto; contain-intrinsic-size:auto 24rem; }
 h2 { font-size:1.15rem; margin:.75rem 0 .5rem; } h3 { font-size:1rem; margin:1rem 0 .25rem; }
 p.note, .dim { color:var(--dim); margin:.25rem 0; }
-.wide { overflow-x:auto; }
+.wide { overflow-x:auto; background:linear-gradient(90deg,var(--card) 40%,transparent) 0 0/2rem 100% no-repeat local,
+  linear-gradient(270deg,var(--card) 40%,transparent) 100% 0/2rem 100% no-repeat local,
+  linear-gradient(90deg,var(--line),transparent) 0 0/.8rem 100% no-repeat scroll,
+  linear-gradient(270deg,var(--line),transparent) 100% 0/.8rem 100% no-repeat scroll; }
 table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums; overflow-wrap:normal; }
 th, td { text-align:left; padding:.3rem .6rem; border-bottom:1px solid var(--line); vertical-align:top; }
 th { color:var(--dim); font-weight:600; white-space:nowrap; }
@@ -64,7 +67,9 @@ svg polyline { fill:none; stroke-width:2; } svg .range { stroke-width:1; opacity
   min-width:2px; margin-right:.4rem; }
 @media (max-width: 40rem) {
   header, main { padding:.6rem; } section { padding:.1rem .7rem .7rem; }
+  .many::before { content:"scrolls sideways \2192"; position:sticky; left:0; display:inline-block; color:var(--dim);
+    font-size:.85em; }
   .grid td { min-width:6.5rem; } th, td { padding:.25rem .4rem; }
 }
 @media print { section { break-inside:avoid; content-visibility:visible; } }
-";
+"#;

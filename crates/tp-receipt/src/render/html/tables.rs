@@ -1,14 +1,18 @@
 //! The page's tables.
 
 use super::super::view;
-use super::{anchor, class, code, escape, section, table};
+use super::{anchor, class, code, escape, section, table, wide};
 use crate::receipt::{FailFast, Receipt};
 use std::fmt::Write;
 
 /// The matrix as a grid: steps down, arms across.
 pub fn matrix(receipt: &Receipt, out: &mut String) {
     section(out, "Arms and steps");
-    out.push_str("<div class=\"wide\"><table class=\"grid\">\n<thead><tr><th>step</th><th>scope</th>");
+    let _ = write!(
+        out,
+        "<div class=\"{}\"><table class=\"grid\">\n<thead><tr><th>step</th><th>scope</th>",
+        wide(receipt.arms.len() + 2)
+    );
     for arm in &receipt.arms {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(&arm.name));
     }
@@ -193,10 +197,7 @@ pub fn settings(receipt: &Receipt, out: &mut String) {
     section(out, "Settings");
     let head = ["name", "value", "from", "arms", "ranks"];
     let rows = |default: bool| -> Vec<Vec<String>> {
-        let chosen = receipt
-            .settings
-            .iter()
-            .filter(|s| (s.source == "default") == default);
+        let chosen = view::settings(receipt).filter(|s| (s.source == "default") == default);
         chosen
             .map(|s| {
                 vec![
@@ -310,13 +311,17 @@ pub fn provenance(receipt: &Receipt, out: &mut String) {
                 images.join("<br>")
             },
         ],
-        vec!["plan SHA-256".into(), code(&receipt.plan_sha256)],
         vec!["record SHA-256".into(), code(&receipt.derived_from.sha256)],
         vec!["launcher".into(), escape(&receipt.launcher)],
-        vec!["began".into(), escape(&receipt.started)],
-        vec!["ended".into(), escape(receipt.ended.as_deref().unwrap_or("not"))],
+        vec!["began".into(), escape(&view::time(&receipt.started))],
+        vec![
+            "ended".into(),
+            escape(&view::time(receipt.ended.as_deref().unwrap_or("not"))),
+        ],
         vec!["names".into(), names.into()],
     ];
+    let plans = view::plans(receipt).into_iter();
+    rows.splice(4..4, plans.map(|(what, hash)| vec![what.into(), code(hash)]));
     if receipt.resumed > 0 {
         rows.push(vec![
             "taken up again".into(),

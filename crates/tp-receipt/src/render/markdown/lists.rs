@@ -67,9 +67,7 @@ pub(super) fn hosts(receipt: &Receipt, out: &mut String) {
 }
 
 pub(super) fn settings(receipt: &Receipt, out: &mut String) {
-    let rows = receipt
-        .settings
-        .iter()
+    let rows = view::settings(receipt)
         .filter(|s| s.source != "default")
         .map(|s| {
             vec![
