@@ -42,6 +42,10 @@ fn files_that_make_no_sense_are_refused() {
     assert!(refused(&PORT.replace("mlx5_0", "../x")).contains("not a device name"));
     assert!(refused(&PORT.replace("port = 1", "port = 0")).contains("no port 0"));
     assert!(refused(&format!("{PORT}[[rank.port]]\ndevice = \"mlx5_0\"\nport = 1\n")).contains("twice"));
+    for odd in ["-1", "-0.5", "nan", "inf", "-inf"] {
+        let text = refused(&format!("{PORT}speed_gbps = {odd}\n"));
+        assert!(text.contains("mlx5_0:1 has speed_gbps = "), "{odd}: {text}");
+    }
     let missing = Document::load(std::path::Path::new("/nowhere/facts.toml")).unwrap_err();
     assert!(missing.text.starts_with("/nowhere/facts.toml: "));
     assert_eq!(PickError::from(missing).exit_code(), 2);

@@ -161,6 +161,14 @@ impl RankFacts {
                     self.rank, port.device, port.port
                 )));
             }
+            if let Some(speed) = port.speed_gbps
+                && !(speed.is_finite() && speed >= 0.0)
+            {
+                return Err(FactsError::of_text(format!(
+                    "rank {}: {}:{} has speed_gbps = {speed}: a speed is a finite number of Gbit/s, not below 0",
+                    self.rank, port.device, port.port
+                )));
+            }
             if !seen.insert((&port.device, port.port)) {
                 return Err(FactsError::of_text(format!(
                     "rank {}: port {}:{} is given twice",
