@@ -298,3 +298,57 @@ fn completions_man_pages_and_version() {
             .success()
     );
 }
+
+#[test]
+fn a_run_is_not_taken_up_again_with_another_runner() {
+    let scratch = scratch(TWO);
+    let select = ["--arms", "none", "--steps", "roce-host"];
+    let out = scratch.output(&run_with(&[&["--out", "out"], &select[..]].concat()));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let before = fs::read_to_string(scratch.path("out/events.jsonl")).unwrap();
+    scratch.fake_runner("hello; summary; ended 0\n# another build");
+    let line = refused(
+        &scratch,
+        2,
+        &run_with(&[&["--resume", "out"], &select[..]].concat()),
+    );
+    assert!(
+        line.contains("--resume: out began with a runner of SHA-256 "),
+        "{line}"
+    );
+    let hashes = line
+        .split([' ', ';'])
+        .filter(|word| word.len() == 64 && word.chars().all(|c| c.is_ascii_hexdigit()));
+    assert_eq!(
+        hashes.collect::<std::collections::BTreeSet<_>>().len(),
+        2,
+        "{line}"
+    );
+    assert_eq!(
+        fs::read_to_string(scratch.path("out/events.jsonl")).unwrap(),
+        before
+    );
+}
+
+#[test]
+fn a_signature_that_is_wanted_and_not_there_is_broken() {
+    let scratch = scratch(TWO);
+    let select = ["--arms", "none", "--steps", "roce-host", "--out", "out"];
+    let out = scratch.output(&run_with(&select));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    fs::write(scratch.path("signers"), "").unwrap();
+    let verify = ["receipt", "verify", "out"];
+    assert_eq!(scratch.output(&verify).status.code(), Some(0));
+    let wanted = [&verify[..], &["--allowed-signers", "signers", "--signer", "me"]].concat();
+    let output = scratch.output(&wanted);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("SHA256SUMS.sig"),
+        "{}",
+        text(&output.stdout)
+    );
+    let line = refused(&scratch, 2, &[&verify[..], &["--signer", "me"]].concat());
+    assert!(line.contains("--allowed-signers"), "{line}");
+    let shown = text(&scratch.output(&["receipt", "show", "out"]).stdout);
+    assert!(shown.contains("not run: backend nccl: "), "{shown}");
+}

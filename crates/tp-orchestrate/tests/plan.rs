@@ -222,6 +222,7 @@ fn without_ports_and_facts_the_pick_is_left_out_and_said() {
 fn gpus_are_dealt_out_where_there_is_one_for_each_rank() {
     let capabilities = Capabilities {
         gpus: Some(2),
+        cpus: None,
         rdma_ports: Some(false),
         backends: Some(
             ["host", "nccl", "mailbox", "roce"]
@@ -307,4 +308,47 @@ fn limits_follow_the_inventory() {
         json["within_ms"], 3500,
         "heartbeat limit 1.5 s, grace 1 s, and a second"
     );
+}
+
+#[test]
+fn a_world_beyond_64_leaves_roce_host_out_and_says_why() {
+    let inventory = crowd(65);
+    let plan = build(&inventory, &Capabilities::host_only(), &Selection::default()).unwrap();
+    assert_eq!(plan.step_count(), 0, "{}", plan.to_text());
+    for what in ["roce-host", "backend host"] {
+        let row = plan.not_run.iter().find(|row| row.what == what).unwrap();
+        assert_eq!(row.reason, "it serves at most 64 ranks; the world is 65");
+    }
+}
+
+fn crowd(ranks: u32) -> Inventory {
+    let text = format!(
+        "schema = 1\n[cluster]\nname = \"crowd\"\nlauncher = \"local\"\n[[host]]\nname = \"here\"\nranks = {ranks}\ngpus = []\n"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inventory.toml");
+    std::fs::write(&path, text).unwrap();
+    Inventory::load(&path).unwrap()
+}
+
+#[test]
+fn deadlines_grow_with_the_ranks_that_share_a_processor() {
+    let limit = |ranks: u32, cpus: Option<u32>| {
+        let capabilities = Capabilities {
+            cpus,
+            ..Capabilities::host_only()
+        };
+        let plan = build(
+            &crowd(ranks),
+            &capabilities,
+            &select(&["none"], &["suite-host"], &[]),
+        )
+        .unwrap();
+        plan.arms[0].steps[0].limit_ms
+    };
+    let alone = limit(2, Some(2));
+    assert_eq!(limit(2, None), alone);
+    assert_eq!(limit(2, Some(64)), alone);
+    assert_eq!(limit(16, Some(16)), alone);
+    assert_eq!(limit(16, Some(2)), 8 * alone);
 }

@@ -206,7 +206,10 @@ fn json_is_the_only_thing_on_standard_output() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
+    let events = std::fs::read_to_string(scratch.path("out/events.jsonl")).unwrap();
+    let first: serde_json::Value = serde_json::from_str(events.lines().next().unwrap()).unwrap();
     assert_eq!(lines[0]["record"], "run");
+    assert_eq!(lines[0], first, "the run's record is that of the receipt");
     assert_eq!(lines.last().unwrap()["verdict"], "PASSED");
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }

@@ -151,6 +151,12 @@ pub enum ReceiptCommand {
         /// Also compare the runner's hash with this file's
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
+        /// Also want a signature (SHA256SUMS.sig) by one of this file, the allowed_signers of ssh-keygen -Y
+        #[arg(long, value_name = "FILE")]
+        allowed_signers: Option<PathBuf>,
+        /// The one of that file who must have signed; anyone of it unless given
+        #[arg(long, value_name = "NAME", requires = "allowed_signers")]
+        signer: Option<String>,
         /// Print one JSON document and nothing else on standard output
         #[arg(long)]
         json: bool,

@@ -1,7 +1,7 @@
 //! `hca`: the pick of all ranks, in one table.
 
 use super::args::HcaArgs;
-use super::plan;
+use super::{out, plan};
 use crate::exec::{facts_document, find_runner};
 use crate::host::{Host, LocalHost};
 use crate::inventory::{Inventory, Launcher};
@@ -31,14 +31,14 @@ pub(super) fn run(args: &HcaArgs) -> Result<u8, Error> {
     if args.json {
         let text = serde_json::to_string(&picked)
             .map_err(|e| Error::Refused(format!("failed to write the document as JSON: {e}")))?;
-        println!("{text}");
+        out::line(text)?;
     } else {
         if model {
-            println!("model: picked on facts files; nothing here was read from a port");
+            out::line("model: picked on facts files; nothing here was read from a port")?;
         }
-        print!("{}", tp_hca::table(&picked));
+        out::text(&tp_hca::table(&picked))?;
         if let Some(error) = &picked.error {
-            eprintln!("tp-orchestrate: {error}");
+            super::say(&error.to_string());
         }
     }
     Ok(match picked.exit_code() {

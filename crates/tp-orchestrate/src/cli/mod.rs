@@ -2,6 +2,7 @@
 
 mod args;
 mod hca;
+mod out;
 mod plan;
 mod receipt;
 mod run;
@@ -23,7 +24,7 @@ pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     if arguments.iter().skip(1).any(|a| a == "--version" || a == "-V")
         && let Some(code) = version::answer(&arguments)
     {
-        return code;
+        return code.unwrap_or_else(|error| refuse(&error, false));
     }
     let json = arguments.iter().any(|a| a == "--json");
     match Cli::try_parse_from(&arguments) {
@@ -51,9 +52,16 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
 fn answer(error: &clap::Error, json: bool) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that closed the pipe has seen enough.
-            let _ = error.print();
-            exit_code::PASSED
+            // Styled where a terminal reads it.
+            let shown = if console::user_attended() {
+                error.render().ansi().to_string()
+            } else {
+                error.render().to_string()
+            };
+            match out::text(&shown) {
+                Ok(()) => exit_code::PASSED,
+                Err(error) => refuse(&error, json),
+            }
         }
         _ => refuse(&Error::Usage(one_line(error)), json),
     }
@@ -79,9 +87,18 @@ fn refuse(error: &Error, json: bool) -> u8 {
     let code = error.exit_code();
     if json {
         let line = serde_json::json!({ "schema": 1, "ok": false, "error": { "text": error.to_string(), "exit": code } });
-        println!("{line}");
+        // What cannot be said there is said on standard error.
+        if let Err(unsaid) = out::line(line) {
+            say(&unsaid.to_string());
+        }
     } else {
-        eprintln!("tp-orchestrate: {error}");
+        say(&error.to_string());
     }
     code
+}
+
+fn say(error: &str) {
+    use std::io::Write;
+    // Nobody is left to be told where standard error is closed too.
+    let _ = writeln!(std::io::stderr(), "tp-orchestrate: {error}");
 }

@@ -1,6 +1,7 @@
 //! `plan`: the dry run.
 
 use super::args::{PlanArgs, Select, Target};
+use super::out;
 use crate::exec::{Runner, capabilities, facts_document, find_runner};
 use crate::host::LocalHost;
 use crate::inventory::{Inventory, Launcher};
@@ -11,9 +12,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<u8, Error> {
     let inventory = Inventory::load(&args.target.inventory)?;
     let (plan, _) = make(&inventory, &args.target, &args.select)?;
     if args.json {
-        println!("{}", plan.to_json());
+        out::line(plan.to_json())?;
     } else {
-        print!("{}", plan.to_text());
+        out::text(&plan.to_text())?;
     }
     Ok(exit_code::PASSED)
 }

@@ -1,7 +1,8 @@
 //! `report` and `receipt`: looking at what runs left behind.
 
 use super::args::{ReceiptArgs, ReceiptCommand, ReportArgs};
-use crate::display::{failures, matrix};
+use super::out;
+use crate::display::{failures, matrix, not_run};
 use crate::{Error, exit_code};
 use std::path::Path;
 use tp_receipt::receipt::Receipt;
@@ -9,7 +10,7 @@ use tp_receipt::{render, verify};
 
 pub(super) fn report(args: &ReportArgs) -> Result<u8, Error> {
     let (receipt, _) = load(&args.receipt)?;
-    print!("{}", render::markdown(&receipt));
+    out::text(&render::markdown(&receipt))?;
     Ok(exit_code::PASSED)
 }
 
@@ -19,8 +20,17 @@ pub(super) fn run(args: &ReceiptArgs) -> Result<u8, Error> {
         ReceiptCommand::Verify {
             receipt,
             binary,
+            allowed_signers,
+            signer,
             json,
-        } => check(receipt, binary.as_deref(), *json),
+        } => {
+            let options = verify::Options {
+                binary: binary.clone(),
+                allowed_signers: allowed_signers.clone(),
+                signer: signer.clone(),
+            };
+            check(receipt, &options, *json)
+        }
         ReceiptCommand::Diff {
             before,
             after,
@@ -49,7 +59,7 @@ fn load(dir: &Path) -> Result<(Receipt, String), Error> {
 fn show(dir: &Path, json: bool) -> Result<u8, Error> {
     let (receipt, text) = load(dir)?;
     if json {
-        print!("{text}");
+        out::text(&text)?;
         return Ok(exit_code::PASSED);
     }
     let mut lines = vec![receipt.headline()];
@@ -58,29 +68,20 @@ fn show(dir: &Path, json: bool) -> Result<u8, Error> {
     lines.extend(failures(&receipt));
     lines.extend(matrix(&receipt));
     for left_out in &receipt.not_run {
-        lines.push(format!(
-            "not run: {}/{}: {}",
-            left_out.arm, left_out.step, left_out.reason
-        ));
+        lines.push(not_run(left_out));
     }
-    for line in lines {
-        println!("{line}");
-    }
+    out::line(lines.join("\n"))?;
     Ok(exit_code::PASSED)
 }
 
 fn compare(before: &Path, after: &Path, fail_on_regression: Option<f64>) -> Result<u8, Error> {
     let diff = tp_receipt::diff::diff(&load(before)?.0, &load(after)?.0);
-    print!("{}", diff.text());
+    out::text(&diff.text())?;
     Ok(diff.exit_code(fail_on_regression))
 }
 
-fn check(dir: &Path, binary: Option<&Path>, json: bool) -> Result<u8, Error> {
-    let options = verify::Options {
-        binary: binary.map(Path::to_owned),
-        ..verify::Options::default()
-    };
-    let report = verify::verify(dir, &options);
+fn check(dir: &Path, options: &verify::Options, json: bool) -> Result<u8, Error> {
+    let report = verify::verify(dir, options);
     if let Some(usage) = &report.usage {
         return Err(Error::Usage(usage.clone()));
     }
@@ -97,9 +98,9 @@ fn check(dir: &Path, binary: Option<&Path>, json: bool) -> Result<u8, Error> {
             "broken": broken,
             "notes": report.notes,
         });
-        println!("{document}");
+        out::line(document)?;
         return Ok(report.exit_code());
     }
-    print!("{}", report.text());
+    out::text(&report.text())?;
     Ok(report.exit_code())
 }

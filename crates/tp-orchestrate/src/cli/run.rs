@@ -2,12 +2,12 @@
 
 use super::args::RunArgs;
 use super::plan;
+use crate::Error;
 use crate::display::reporter;
 use crate::exec::{self, Begin, Context, Earlier, Interrupt, Ledger, ModelFacts, RunOptions, Runner};
 use crate::host::{Host, LocalHost};
 use crate::inventory::{Inventory, Launcher};
 use crate::plan::Plan;
-use crate::{Error, exit_code};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,12 +41,8 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
         facts: &facts,
         interrupt: &interrupt,
     };
-    let receipt = exec::execute(&plan, options, &context, ledger, earlier)?;
-    Ok(match interrupt.first() {
-        Some((_, code)) => code,
-        None if receipt.verdict.passed() => exit_code::PASSED,
-        None => exit_code::FAILED,
-    })
+    let (_, code) = exec::execute(&plan, options, &context, ledger, earlier)?;
+    Ok(code)
 }
 
 fn hosts(inventory: &Inventory, runner: &Path) -> BTreeMap<String, Arc<dyn Host>> {
@@ -66,7 +62,7 @@ fn ledger(
     run_id: &str,
 ) -> Result<(Ledger, Earlier), Error> {
     if let Some(dir) = &args.resume {
-        let redacted = exec::is_redacted(dir)?;
+        let redacted = exec::is_redacted(dir, runner)?;
         return Ledger::resume(dir, plan, redactor(redacted)?, reporter(args.json));
     }
     let dir = args.out.clone().unwrap_or_else(|| default_out(inventory));

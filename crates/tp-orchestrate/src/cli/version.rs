@@ -1,8 +1,8 @@
 //! `--version`: this program's version and revision, and the runner that it would start.
 
 use crate::exec::{Runner, find_runner};
-use crate::exit_code;
 use crate::host::LocalHost;
+use crate::{Error, exit_code};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) const REVISION: &str = env!("TP_REVISION");
 
 /// Answers `tp-orchestrate --version [--runner FILE]`; `None` where the arguments are something else.
-pub(super) fn answer(arguments: &[OsString]) -> Option<u8> {
+pub(super) fn answer(arguments: &[OsString]) -> Option<Result<u8, Error>> {
     let mut runner = None;
     let mut rest = arguments.iter().skip(1);
     while let Some(argument) = rest.next() {
@@ -22,18 +22,19 @@ pub(super) fn answer(arguments: &[OsString]) -> Option<u8> {
             _ => return None,
         }
     }
-    println!("tp-orchestrate {VERSION}");
-    println!("revision: {REVISION}");
+    let mut lines = vec![
+        format!("tp-orchestrate {VERSION}"),
+        format!("revision: {REVISION}"),
+    ];
     let asked = find_runner(runner.as_deref().map(Path::new))
         .and_then(|path| Runner::ask(&LocalHost::new("this machine", path)));
     match asked {
         Ok(runner) => {
-            println!("runner: {} (sha256 {})", runner.path.display(), runner.sha256);
-            for line in &runner.version {
-                println!("  {line}");
-            }
+            let (path, sha256) = (runner.path.display(), &runner.sha256);
+            lines.push(format!("runner: {path} (sha256 {sha256})"));
+            lines.extend(runner.version.iter().map(|line| format!("  {line}")));
         }
-        Err(error) => println!("runner: none: {error}"),
+        Err(error) => lines.push(format!("runner: none: {error}")),
     }
-    Some(exit_code::PASSED)
+    Some(super::out::line(lines.join("\n")).map(|()| exit_code::PASSED))
 }

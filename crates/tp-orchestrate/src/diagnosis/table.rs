@@ -122,11 +122,20 @@ pub(super) const HOST: &[Signature] = &[
     Signature {
         code: "step-deadline",
         sign: line(&["still ran at the step's deadline"]),
-        cause: "A rank hung without failing: nothing it waits for ever came and nothing ended it.",
-        remedy: "Read the last lines of its log for what it waits on; on one host with several GPUs try \
-                 NCCL_P2P_DISABLE=1 in `env`.",
+        cause: "A rank waited for something that never came and nothing ended it, or the step is slower here than its \
+                deadline allows.",
+        remedy: "Read the last lines of its log: a rank that still made progress needs a longer `step_limit_s` in \
+                 [cluster], one that stood still says what it waits on.",
         source: "field cases 2, 119, 142",
         example: "rank 1 still ran at the step's deadline of 300 s",
+    },
+    Signature {
+        code: "gpu-step-deadline",
+        sign: line(&["the step on gpus", "did not end by its deadline"]),
+        cause: "GPUs of one host that copy to each other directly can hang without an error on some boards.",
+        remedy: "On one host with several GPUs try NCCL_P2P_DISABLE=1 in `env`.",
+        source: "field cases 2, 119, 142",
+        example: "the step on GPUs did not end by its deadline",
     },
     Signature {
         code: "no-exit-event",

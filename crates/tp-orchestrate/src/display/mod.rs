@@ -8,7 +8,7 @@ mod table;
 
 pub use json::JsonLines;
 pub use live::Live;
-pub use plain::Plain;
+pub use plain::{Plain, not_run};
 pub use table::{failures, figures, matrix};
 
 use crate::plan::Plan;

@@ -5,7 +5,7 @@ use crate::plan::Plan;
 use console::{Style, style};
 use std::io::Write;
 use std::path::Path;
-use tp_receipt::receipt::{Receipt, Verdict};
+use tp_receipt::receipt::{NotRun, Receipt, Verdict};
 use tp_receipt::record::Record;
 
 /// Writes lines.
@@ -120,12 +120,7 @@ pub(super) fn closing(receipt: &Receipt, out: &Path) -> Vec<String> {
     lines.extend(failures(receipt));
     lines.extend(matrix(receipt));
     for left_out in &receipt.not_run {
-        let arm = if left_out.arm.is_empty() {
-            String::new()
-        } else {
-            format!("{}/", left_out.arm)
-        };
-        lines.push(format!("not run: {arm}{}: {}", left_out.step, left_out.reason));
+        lines.push(not_run(left_out));
     }
     lines.push(String::new());
     lines.push(format!(
@@ -137,4 +132,14 @@ pub(super) fn closing(receipt: &Receipt, out: &Path) -> Vec<String> {
     }
     lines.push(format!("receipt: {}", out.display()));
     lines
+}
+
+/// The line about what was left out; some of it belongs to no arm.
+pub fn not_run(left_out: &NotRun) -> String {
+    let arm = if left_out.arm.is_empty() {
+        String::new()
+    } else {
+        format!("{}/", left_out.arm)
+    };
+    format!("not run: {arm}{}: {}", left_out.step, left_out.reason)
 }

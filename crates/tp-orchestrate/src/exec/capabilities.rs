@@ -63,6 +63,10 @@ fn read(document: &Value) -> Result<Capabilities, String> {
     let gpus = document.get("gpus").and_then(Value::as_array).map_or(0, Vec::len);
     Ok(Capabilities {
         gpus: Some(u32::try_from(gpus).unwrap_or(u32::MAX)),
+        // The ranks may use what this process may.
+        cpus: std::thread::available_parallelism()
+            .ok()
+            .and_then(|n| u32::try_from(n.get()).ok()),
         rdma_ports: Some(rdma_ports),
         backends: Some(backends),
     })

@@ -6,8 +6,9 @@ use crate::plan::symbol::Values;
 use crate::plan::{Place, Step};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tp_hca::Document;
 use tp_receipt::record::StepKey;
 
@@ -16,6 +17,43 @@ use tp_receipt::record::StepKey;
 pub struct ModelFacts {
     document: Option<Document>,
     dir: Option<PathBuf>,
+    /// Held on the directory while its owner lives: the system lets go of it however the owner ends.
+    #[expect(dead_code, reason = "held, not read")]
+    lock: Option<File>,
+}
+
+/// How the working directories' names begin.
+const PREFIX: &str = "tp-orchestrate-";
+/// A directory that is younger may not have been locked yet by its owner.
+const SWEEP_AGE: Duration = Duration::from_secs(60);
+
+/// Removes the working directories of owners that were killed: nobody holds their lock.
+fn sweep(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| {
+            let id = name.strip_prefix(PREFIX).unwrap_or_default();
+            id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        // A link's own metadata is looked at, so that a link is never followed.
+        let Ok(about) = entry
+            .metadata()
+            .and_then(|m| Ok((m.is_dir(), m.uid(), m.modified()?)))
+        else {
+            continue;
+        };
+        let (is_dir, uid, modified) = about;
+        let old = modified.elapsed().is_ok_and(|age| age > SWEEP_AGE);
+        if ours && is_dir && old && uid == nix::unistd::geteuid().as_raw() {
+            let path = entry.path();
+            // The ranks of a killed owner have read their file when they began.
+            if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+    }
 }
 
 impl ModelFacts {
@@ -24,17 +62,21 @@ impl ModelFacts {
         let Some(document) = document(inventory, places)? else {
             return Ok(Self::default());
         };
-        let dir = std::env::temp_dir().join(format!("tp-orchestrate-{run_id}"));
+        let parent = std::env::temp_dir();
+        sweep(&parent);
+        let dir = parent.join(format!("{PREFIX}{run_id}"));
         DirBuilder::new().mode(0o700).create(&dir).map_err(|e| {
             Error::Refused(format!(
                 "failed to make the working directory {}: {e}",
                 dir.display()
             ))
         })?;
-        Ok(Self {
+        let own = Self {
             document: Some(document),
+            lock: File::open(&dir).ok().filter(|file| file.try_lock().is_ok()),
             dir: Some(dir),
-        })
+        };
+        Ok(own)
     }
 
     /// Writes the file of one step and gives its path.
@@ -108,4 +150,32 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn only_old_directories_without_a_living_owner_are_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str, age: u64| {
+            let path = parent.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("none-hca-1.toml"), "").unwrap();
+            let file = File::open(&path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age))
+                .unwrap();
+            (path, file)
+        };
+        let (dead, _) = make("tp-orchestrate-00112233445566aa", 3600);
+        let (alive, lock) = make("tp-orchestrate-00112233445566bb", 3600);
+        lock.try_lock().unwrap();
+        let (young, _) = make("tp-orchestrate-00112233445566cc", 0);
+        let (other, _) = make("tp-orchestrate-notes", 3600);
+        sweep(parent.path());
+        assert!(!dead.exists());
+        assert!(alive.exists() && young.exists() && other.exists());
+    }
 }

@@ -39,6 +39,8 @@ pub(super) struct Judge {
     injected: Option<Instant>,
     /// When the orchestrator began to end the step, where it did.
     ending: Option<Instant>,
+    /// The step was ended at its deadline.
+    pub late: bool,
     /// What the orchestrator itself found wrong.
     pub errors: Vec<String>,
 }
@@ -53,6 +55,7 @@ impl Judge {
             ranks,
             injected: None,
             ending: None,
+            late: false,
             errors: Vec::new(),
         }
     }
@@ -117,6 +120,7 @@ impl Judge {
         if now >= self.began + self.limit {
             let seconds = self.limit.as_secs_f64();
             for rank in self.running() {
+                self.late = true;
                 self.errors.push(format!(
                     "rank {rank} still ran at the step's deadline of {seconds} s"
                 ));

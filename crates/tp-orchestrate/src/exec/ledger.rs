@@ -1,6 +1,6 @@
 //! Where everything that happens goes: into the receipt and to the display, in this order.
 
-use super::{Earlier, time};
+use super::{Earlier, Runner, time};
 use crate::Error;
 use crate::display::{Reporter, StepReport, figures};
 use crate::plan::Plan;
@@ -50,10 +50,9 @@ impl Ledger {
     pub fn create(dir: &Path, begin: Begin<'_>, mut reporter: Box<dyn Reporter>) -> Result<Self, Error> {
         let plan = plan_value(begin.plan)?;
         let start = run_start(&begin);
-        let record = Record::Run(start.clone());
         let store = Store::create(dir, start, &plan, begin.redactor, Options::default()).map_err(failed)?;
         reporter.begin(begin.plan, dir);
-        reporter.record(&record);
+        reporter.record(&first_record(dir)?);
         let mut ledger = Self {
             store,
             reporter,
@@ -186,17 +185,41 @@ impl Ledger {
     }
 }
 
+/// The record that a new receipt begins with, as the store completed it: with its schema and the hash of plan.json.
+fn first_record(dir: &Path) -> Result<Record, Error> {
+    let path = dir.join(tp_receipt::store::events::NAME);
+    let failed = |e: String| Error::Failed(format!("failed to read {}: {e}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
+    let line = text.lines().next().unwrap_or_default();
+    Record::parse(line).map_err(|e| failed(e.to_string()))
+}
+
 fn plan_value(plan: &Plan) -> Result<serde_json::Value, Error> {
     serde_json::to_value(plan).map_err(|e| Error::Failed(format!("failed to write the plan as JSON: {e}")))
 }
 
-/// Whether the receipt in a directory has pseudonyms; a run that is taken up again goes on as it began.
-pub fn is_redacted(dir: &Path) -> Result<bool, Error> {
+/// Whether the receipt in a directory has pseudonyms; a run that is taken up again goes on as it began, with the runner
+/// that it began with.
+pub fn is_redacted(dir: &Path, runner: &Runner) -> Result<bool, Error> {
     let path = dir.join("receipt.json");
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Error::Usage(format!("--resume: {} is no receipt: {e}", dir.display())))?;
     let receipt =
         Receipt::from_json(&text).map_err(|e| Error::Usage(format!("--resume: {}: {e}", path.display())))?;
+    for host in &receipt.hosts {
+        let recorded = host.versions.get("runner_sha256").into_iter();
+        let mut other = recorded.filter(|hash| **hash != runner.sha256);
+        if let Some(hash) = other.next() {
+            return Err(Error::Usage(format!(
+                "--resume: {} began with a runner of SHA-256 {hash} on {}; {} has {}; name the first one by --runner, or \
+                 begin a new run",
+                dir.display(),
+                host.name,
+                runner.path.display(),
+                runner.sha256
+            )));
+        }
+    }
     Ok(receipt.redacted)
 }
 

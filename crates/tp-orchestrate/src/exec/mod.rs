@@ -19,9 +19,9 @@ pub use ledger::{Begin, Ledger, is_redacted};
 pub use preflight::check_machine;
 pub use runner::{Runner, find_runner};
 
-use crate::Error;
 use crate::host::Host;
 use crate::plan::{Plan, Step};
+use crate::{Error, exit_code};
 use picks::Picks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +61,8 @@ impl Context<'_> {
     }
 }
 
-/// Executes the plan, step after step, and closes the receipt. `earlier` is what a resumed run already has.
+/// Executes the plan, step after step, and closes the receipt. `earlier` is what a resumed run already has. Gives the
+/// receipt and the exit code that agrees with its verdict: of a run that a signal cut short the signal's.
 ///
 /// # Errors
 /// Only what keeps the receipt from being written; failed steps are in the receipt.
@@ -71,12 +72,13 @@ pub fn execute(
     context: &Context<'_>,
     mut ledger: Ledger,
     earlier: Earlier,
-) -> Result<Receipt, Error> {
+) -> Result<(Receipt, u8), Error> {
     let mut run = Run {
         options,
         context,
         picks: Picks::default(),
         stopped: None,
+        cut: false,
     };
     for arm in &plan.arms {
         for step in &arm.steps {
@@ -85,8 +87,14 @@ pub fn execute(
             }
         }
     }
-    let interrupted = context.interrupt.first().map(|(name, _)| name.to_owned());
-    ledger.finish(interrupted)
+    // A signal that came when every step had had its turn changes nothing.
+    let interrupted = context.interrupt.first().filter(|_| run.cut);
+    let receipt = ledger.finish(interrupted.map(|(name, _)| name.to_owned()))?;
+    Ok(match interrupted {
+        Some((_, code)) => (receipt, code),
+        None if receipt.verdict.passed() => (receipt, exit_code::PASSED),
+        None => (receipt, exit_code::FAILED),
+    })
 }
 
 /// What a run that is taken up again already has; nothing for a new one.
@@ -127,12 +135,15 @@ struct Run<'a> {
     picks: Picks,
     /// The step after which `--fail-fast` stopped the run.
     stopped: Option<String>,
+    /// A signal kept a step from its turn or from its end.
+    cut: bool,
 }
 
 impl Run<'_> {
     fn step(&mut self, arm: &str, step: &Step, ledger: &mut Ledger) -> Result<(), Error> {
         if self.context.interrupt.count() > 0 {
             // What an interrupted run did not come to is derived from the plan.
+            self.cut = true;
             return Ok(());
         }
         if let Some(reason) = self.obstacle(step) {
@@ -159,7 +170,10 @@ impl Run<'_> {
             let attempted = Trial::new(step, key, self.context).run(known, ledger, &mut self.picks)?;
             match attempted.verdict {
                 Verdict::Passed => {}
-                Verdict::Incomplete => return Ok(()),
+                Verdict::Incomplete => {
+                    self.cut = true;
+                    return Ok(());
+                }
                 _ if attempt == end && retries > 0 => {
                     retries -= 1;
                     end += 1;

@@ -222,7 +222,8 @@ impl<'a> Trial<'a> {
             let now = Instant::now();
             let mut actions = self.judge.tick(now);
             let count = self.context.interrupt.count();
-            if count > self.interrupts {
+            // What has ended whole cannot be interrupted any more.
+            if count > self.interrupts && !self.judge.over() {
                 self.interrupts = count;
                 actions.extend(self.judge.interrupt(count > 1, now));
             }
@@ -362,11 +363,13 @@ impl<'a> Trial<'a> {
             extra: serde_json::Map::new(),
         };
         if !end.interrupted && (!end.errors.is_empty() || ledger.has_problems()) {
-            end.causes = diagnose(
-                &self
-                    .heard
-                    .evidence(&self.judge.errors, &self.step.expect, &self.exits),
-            );
+            let errors = &self.judge.errors;
+            let mut evidence = self.heard.evidence(errors, &self.step.expect, &self.exits);
+            if self.judge.late && self.step.scope == "gpu" {
+                let line = "the step on GPUs did not end by its deadline".to_owned();
+                evidence.lines.push((None, line));
+            }
+            end.causes = diagnose(&evidence);
         }
         ledger.step_end(end)
     }

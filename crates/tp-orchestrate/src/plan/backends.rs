@@ -49,11 +49,21 @@ pub const BACKENDS: &[Backend] = &[
     },
 ];
 
+/// The largest world that `roce-host` serves.
+pub(super) const ROCE_HOST_WORLD_MAX: u32 = 64;
+
+/// Why something that serves so many ranks cannot be used in this world.
+pub(super) fn too_large(world: u32, world_max: u32) -> Option<String> {
+    (world > world_max).then(|| format!("it serves at most {world_max} ranks; the world is {world}"))
+}
+
 /// What the hosts can do, as far as it is known before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Number of GPUs that this machine's ranks may use; `None` where the hosts were not asked.
     pub gpus: Option<u32>,
+    /// Number of processors that this machine's ranks share; `None` where the hosts were not asked.
+    pub cpus: Option<u32>,
     /// Whether the ranks have RDMA ports; `None` where the hosts were not asked.
     pub rdma_ports: Option<bool>,
     /// The backends that the runner can open there, each with the reason where it cannot; `None` where not asked.
@@ -65,6 +75,7 @@ impl Capabilities {
     pub fn unknown() -> Self {
         Self {
             gpus: None,
+            cpus: None,
             rdma_ports: None,
             backends: None,
         }
@@ -74,6 +85,7 @@ impl Capabilities {
     pub fn host_only() -> Self {
         Self {
             gpus: Some(0),
+            cpus: None,
             rdma_ports: Some(false),
             backends: Some(vec![("host".into(), Ok(()))]),
         }
@@ -126,12 +138,8 @@ pub(super) fn obstacle(
             inventory.hosts.len()
         ));
     }
-    let world = inventory.world();
-    if world > backend.world_max {
-        return Some(format!(
-            "it serves at most {} ranks; the world is {world}",
-            backend.world_max
-        ));
+    if let Some(reason) = too_large(inventory.world(), backend.world_max) {
+        return Some(reason);
     }
     let known = capabilities.backends.as_ref()?;
     match known.iter().find(|(name, _)| name == backend.name) {

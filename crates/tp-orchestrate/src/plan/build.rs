@@ -137,7 +137,10 @@ impl<'i> Builder<'i> {
                 "the ranks have no RDMA port and the inventory names no `facts` files to pick on",
             ),
         }
-        kinds.push(commands::roce_host());
+        match backends::too_large(self.inventory.world(), backends::ROCE_HOST_WORLD_MAX) {
+            None => kinds.push(commands::roce_host()),
+            Some(reason) => self.leave_out("roce-host".into(), reason),
+        }
         for backend in backends {
             kinds.push(commands::suite(backend));
             kinds.push(commands::bench(backend));
@@ -166,13 +169,23 @@ impl<'i> Builder<'i> {
         Step {
             name: kind.name.clone(),
             scope: kind.scope.to_owned(),
-            limit_ms: self.inventory.step_limit_ms.unwrap_or(kind.limit_ms),
+            limit_ms: self
+                .inventory
+                .step_limit_ms
+                .unwrap_or_else(|| kind.limit_ms.saturating_mul(self.ranks_per_cpu())),
             expect: kind.expect.clone(),
             added_because: None,
             commands: (0..self.inventory.world())
                 .filter_map(|rank| self.command(arm, kind, rank))
                 .collect(),
         }
+    }
+
+    /// How many ranks share a processor, at least 1: ranks that wait for their turn are slower and no less right. Hosts
+    /// of the local launcher are one machine; of others the number of processors is not known.
+    fn ranks_per_cpu(&self) -> u64 {
+        let cpus = self.capabilities.cpus.unwrap_or(u32::MAX).max(1);
+        u64::from(self.inventory.world().div_ceil(cpus).max(1))
     }
 
     fn command(&self, arm: &str, kind: &Kind, rank: u32) -> Option<Command> {

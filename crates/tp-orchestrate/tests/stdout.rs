@@ -1,0 +1,81 @@
+//! Standard output that takes no more: a reader that left is no error, a full disk is one line and exit code 1.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod common;
+
+use common::{Scratch, TWO, text};
+use std::fs::{File, OpenOptions};
+use std::process::Stdio;
+
+/// Every command that prints, on a receipt in `out`.
+const COMMANDS: &[&[&str]] = &[
+    &["--version", "--runner", "./fake-runner"],
+    &["--help"],
+    &["plan", "inventory.toml", "--runner", "./fake-runner"],
+    &["plan", "inventory.toml", "--runner", "./fake-runner", "--json"],
+    &["report", "out"],
+    &["receipt", "show", "out"],
+    &["receipt", "show", "out", "--json"],
+    &["receipt", "verify", "out"],
+    &["receipt", "verify", "out", "--json"],
+    &["receipt", "diff", "out", "out"],
+    &["completions", "bash"],
+    &["man"],
+];
+
+fn with_a_receipt() -> Scratch {
+    let scratch = Scratch::new(TWO);
+    scratch.fake_runner("hello; summary; ended 0");
+    let run = [
+        "run",
+        "inventory.toml",
+        "--runner",
+        "./fake-runner",
+        "--out",
+        "out",
+    ];
+    let output = scratch.output(&[&run[..], &["--arms", "none", "--steps", "roce-host"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    scratch
+}
+
+fn to(scratch: &Scratch, arguments: &[&str], out: impl Into<Stdio>) -> (Option<i32>, String) {
+    let child = scratch
+        .command(arguments)
+        .stdout(out)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn a_reader_that_left_is_no_error() {
+    let scratch = with_a_receipt();
+    for arguments in COMMANDS {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let got = to(&scratch, arguments, writer);
+        assert_eq!(got, (Some(0), String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_exit_code_1() {
+    if File::open("/dev/full").is_err() {
+        return;
+    }
+    let scratch = with_a_receipt();
+    for arguments in COMMANDS {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, said) = to(&scratch, arguments, full);
+        assert_eq!(code, Some(1), "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("tp-orchestrate: cannot write to standard output: No space left"),
+            "{arguments:?}: {said}"
+        );
+        assert!(said.lines().count() <= 2, "{arguments:?}: {said}");
+    }
+}
