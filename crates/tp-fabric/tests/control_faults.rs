@@ -87,9 +87,9 @@ fn a_failing_rank_names_itself_phase_and_reason_on_every_rank() {
             .map(|rank| if rank == victim { scripts[victim] } else { other })
             .collect();
         for (rank, process) in start(3, free_port(), &scripts).into_iter().enumerate() {
-            let who = if rank == victim { "this is rank" } else { "rank" };
+            let who = if rank == victim { "this rank (" } else { "rank " };
             process.end(LIMIT).code_is(70).says(&[
-                &format!("{who} {victim} on "),
+                &format!("{who}{victim} on "),
                 "phase `test`",
                 "disk-full",
             ]);

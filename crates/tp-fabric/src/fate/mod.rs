@@ -62,8 +62,12 @@ impl fmt::Display for FateReport {
             reason,
             own,
         } = self;
-        let who = if *own { "this is rank" } else { "rank" };
-        write!(f, "{who} {culprit} on {host} failed in phase `{phase}`: {reason}")
+        let who = if *own {
+            format!("this rank ({culprit} on {host})")
+        } else {
+            format!("rank {culprit} on {host}")
+        };
+        write!(f, "{who} failed in phase `{phase}`: {reason}")
     }
 }
 

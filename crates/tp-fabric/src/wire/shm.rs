@@ -33,11 +33,11 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
         os::reserve(&fd, (me.index() * stride) as u64, stride as u64)?;
         Ok(mapping)
     });
-    let outcome = mapped.as_ref().map(drop).map_err(io::Error::to_string);
+    let outcome = mapped.as_ref().map(drop).map_err(told);
     let outcome = meeting.verdict("map the shared memory", outcome);
     drop(mine);
     outcome?;
-    let mapping = Arc::new(mapped.map_err(|e| failed("map the shared memory", &e.to_string()))?);
+    let mapping = Arc::new(mapped.map_err(|e| failed("map the shared memory", &told(&e)))?);
 
     let region = |rank: Rank| {
         let region = Region::new(&mapping, rank.index() * stride, layout);
@@ -62,9 +62,9 @@ fn offer(
     make: fn(usize) -> io::Result<SharedFile>,
 ) -> Result<(Option<SharedFile>, io::Result<OwnedFd>), OpenError> {
     let made = (meeting.rank() == Rank(0)).then(|| make(len)).transpose();
-    let outcome = made.as_ref().map(drop).map_err(io::Error::to_string);
+    let outcome = made.as_ref().map(drop).map_err(told);
     meeting.verdict("make the shared memory", outcome)?;
-    let mine = made.map_err(|e| failed("make the shared memory", &e.to_string()))?;
+    let mine = made.map_err(|e| failed("make the shared memory", &told(&e)))?;
     let place = mine
         .as_ref()
         .map_or_else(String::new, |file| file.place().to_string());
@@ -74,6 +74,20 @@ fn offer(
         None => Place::parse(&place).and_then(|place| place.open(len)),
     };
     Ok((mine, fd))
+}
+
+/// An error of the shared file, and what to do where the host's /dev/shm is the cause.
+fn told(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => format!(
+            "/dev/shm: {error}: make it larger (mount -o remount,size=1G /dev/shm, for containers --shm-size=1g), or \
+             set TF_TP_ROCE_WIRE=tcp"
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => format!(
+            "/dev/shm: {error}: make it writable (mount -o remount,rw /dev/shm), or set TF_TP_ROCE_WIRE=tcp"
+        ),
+        _ => error.to_string(),
+    }
 }
 
 fn failed(what: &str, reason: &str) -> OpenError {
@@ -124,4 +138,24 @@ pub(crate) fn single(region: Region) -> Box<dyn Wire> {
         me: Rank(0),
         regions: vec![region],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+
+    #[test]
+    fn a_shared_memory_that_takes_nothing_is_named_with_what_to_do() {
+        for (errno, words) in [
+            (Errno::ENOSPC, ["No space left", "size=", "--shm-size"]),
+            (Errno::EROFS, ["Read-only", "remount,rw", "/dev/shm"]),
+        ] {
+            let text = told(&errno.into());
+            assert!(text.starts_with("/dev/shm: "), "{text}");
+            assert!(text.ends_with("TF_TP_ROCE_WIRE=tcp"), "{text}");
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+        assert!(!told(&Errno::EACCES.into()).contains("TF_TP_ROCE_WIRE"));
+    }
 }
