@@ -3,13 +3,14 @@
 use crate::cli::ExplainArgs;
 use crate::exit_code::{self, Refusal};
 use crate::sink::Sink;
+use crate::stdout;
 use tp_fabric::settings::{self, Row, Settings, Sources, Spec};
 use tp_receipt::event::{Kind, Setting};
 
 /// Prints the table to standard output: variable, value, who set it, and what it means.
 pub fn run(args: &ExplainArgs, sources: &Sources, sink: &Sink) -> Result<u8, Refusal> {
     if args.markdown {
-        print!("{}", settings::page());
+        stdout::print(&settings::page())?;
         return Ok(exit_code::PASSED);
     }
     let settings = Settings::load(sources).map_err(|e| Refusal::usage(e.to_string()))?;
@@ -31,7 +32,7 @@ pub fn run(args: &ExplainArgs, sources: &Sources, sink: &Sink) -> Result<u8, Ref
             source: row.source.name().to_owned(),
         }));
         if let (false, Some(spec)) = (sink.events(), settings::find(row.name)) {
-            print!("{}", text(row, spec));
+            stdout::print(&text(row, spec))?;
         }
     }
     for warning in settings.warnings() {

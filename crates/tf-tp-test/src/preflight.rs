@@ -1,11 +1,12 @@
 //! Everything that can be refused before a socket, a library or a GPU is touched.
 
 use crate::bench;
-use crate::cli::{BenchArgs, Command, FailKind, FailfastArgs};
+use crate::cli::{BenchArgs, Command, FailKind, FailfastArgs, SuiteArgs};
 use crate::devices;
 use crate::exit_code::Refusal;
 use crate::failfast::{At, Injection};
 use crate::os;
+use crate::suite;
 use tp_fabric::settings::{Settings, Sources};
 use tp_fabric::types::{BackendKind, WireKind, World};
 
@@ -49,7 +50,10 @@ pub fn settings(sources: &mut Sources, named: Option<&str>) -> Result<Settings, 
 pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusal> {
     let job = match command {
         Command::RoceHost => Job::RoceHost,
-        Command::Suite(args) => Job::Suite(args.only.clone()),
+        Command::Suite(args) => {
+            checks(args, settings)?;
+            Job::Suite(args.only.clone())
+        }
         Command::Failfast(args) => failfast(args, settings)?,
         Command::Bench(args) => bench(args, settings)?,
         _ => return Ok(None),
@@ -62,6 +66,20 @@ pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusa
     devices::refuse(backend)?;
     host(settings)?;
     Ok(Some(job))
+}
+
+/// The checks of the suite that are asked for, one a line with its group. None at all is a mistake: it would prove nothing.
+pub fn checks(args: &SuiteArgs, settings: &Settings) -> Result<String, Refusal> {
+    let backend = settings.backend.unwrap_or(BackendKind::Host);
+    let only = args.only.as_deref();
+    let list = suite::list(backend, settings.world, only);
+    match only {
+        Some(text) if list.is_empty() => Err(Refusal::usage(format!(
+            "no check of the {backend} suite at world {} has `{text}` in its name; tf-tp-test suite --list prints all",
+            settings.world
+        ))),
+        _ => Ok(list),
+    }
 }
 
 /// What the host backend cannot do in any place.

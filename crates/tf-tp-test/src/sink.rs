@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 use std::io::Write;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tp_receipt::event::{Check, Event, Kind, Log, Outcome, Summary};
@@ -23,6 +23,8 @@ struct Inner {
     began: Instant,
     /// One line at a time on either stream, so that an event is never torn by another thread's.
     turn: Mutex<()>,
+    /// An event could not be written.
+    torn: AtomicBool,
     passed: AtomicU64,
     failed: AtomicU64,
     skipped: AtomicU64,
@@ -36,6 +38,7 @@ impl Sink {
             rank: AtomicU32::new(NOBODY),
             began: Instant::now(),
             turn: Mutex::new(()),
+            torn: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -87,10 +90,24 @@ impl Sink {
     fn write(&self, event: Event) {
         let mut line = event.to_line();
         line.push('\n');
-        let _turn = self.inner.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut out = std::io::stdout().lock();
-        // A reader that is gone is the lease's business, not a failure of what is being reported.
-        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        let written = {
+            let _turn = self.inner.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut out = std::io::stdout().lock();
+            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+        };
+        // The run goes on, its peers depend on it; but nobody shall take the record for a whole one.
+        if let Err(error) = written
+            && !self.inner.torn.swap(true, Ordering::Relaxed)
+        {
+            self.human(&format!(
+                "WARN: cannot write to standard output: {error}; events are missing from the record"
+            ));
+        }
+    }
+
+    /// Whether an event could not be written, so that what was recorded is not all that happened.
+    pub fn torn(&self) -> bool {
+        self.inner.torn.load(Ordering::Relaxed)
     }
 
     /// A line for people, on standard error only.

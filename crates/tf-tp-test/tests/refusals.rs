@@ -56,6 +56,16 @@ const CASES: &[Case] = &[
         2,
         &["TF_TP_SECRET", "tf-tp-test secret"],
     ),
+    case(
+        &["suite", "host", "--only", "zzz"],
+        2,
+        &["`zzz`", "host", "suite --list"],
+    ),
+    case(
+        &["suite", "host", "--only", "zzz", "--list"],
+        2,
+        &["`zzz`", "suite --list"],
+    ),
     case(&["suite", "nccl"], 3, &["nccl", LACKING]),
     case(&["suite", "mailbox"], 3, &["mailbox", LACKING]),
     case(&["bench", "--backend", "roce"], 3, &["roce", LACKING]),

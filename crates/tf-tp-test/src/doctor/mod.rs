@@ -3,7 +3,8 @@
 mod host;
 
 use crate::cli::DoctorArgs;
-use crate::exit_code;
+use crate::exit_code::{self, Refusal};
+use crate::stdout;
 use serde::Serialize;
 use std::ffi::OsString;
 use tp_fabric::devices::{self, Finding};
@@ -93,19 +94,20 @@ pub struct Report {
 }
 
 /// Looks, prints to standard output, and returns 0 where at least the host backend can run, else 3.
-pub fn run(args: &DoctorArgs, sources: &Sources) -> u8 {
+pub fn run(args: &DoctorArgs, sources: &Sources) -> Result<u8, Refusal> {
     let report = examine(sources);
     if args.json {
         // Plain lists and texts always serialise.
-        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+        let document = serde_json::to_string_pretty(&report).unwrap_or_default();
+        stdout::print(&format!("{document}\n"))?;
     } else {
-        print!("{}", text(&report));
+        stdout::print(&text(&report))?;
     }
-    if report.ok {
+    Ok(if report.ok {
         exit_code::PASSED
     } else {
         exit_code::CANNOT
-    }
+    })
 }
 
 fn examine(sources: &Sources) -> Report {

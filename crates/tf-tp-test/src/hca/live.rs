@@ -22,7 +22,7 @@ pub fn run(live: &Live<'_>, sink: &Sink) -> Result<u8, Refusal> {
         Err(error) => PickDocument::refused(error.into()),
     };
     group.close();
-    Ok(report(&document, live.args.json, Some(rank), false, sink))
+    report(&document, live.args.json, Some(rank), false, sink)
 }
 
 fn document(all: &[Vec<u8>]) -> Result<Document, tp_hca::facts::FactsError> {

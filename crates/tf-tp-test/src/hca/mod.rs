@@ -5,6 +5,7 @@ mod live;
 use crate::cli::HcaArgs;
 use crate::exit_code::{self, Refusal};
 use crate::sink::Sink;
+use crate::stdout;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tp_fabric::secret::Secret;
@@ -67,7 +68,7 @@ pub fn capture(args: &HcaArgs, sources: &Sources, sink: &Sink) -> Result<u8, Ref
         document.redact(redaction_seed(sources)?.as_bytes());
     }
     let text = document.to_toml().map_err(failed)?;
-    print!("{text}");
+    stdout::print(&text)?;
     Ok(exit_code::PASSED)
 }
 
@@ -86,7 +87,7 @@ fn redaction_seed(sources: &Sources) -> Result<String, Refusal> {
 
 /// `hca --facts FILE`: the pick for every rank of the file. No variable of this process decides anything. As a step of a
 /// run (`only` is set) a rank reports its own part.
-pub fn from_file(file: &Path, args: &HcaArgs, only: Option<u32>, sink: &Sink) -> u8 {
+pub fn from_file(file: &Path, args: &HcaArgs, only: Option<u32>, sink: &Sink) -> Result<u8, Refusal> {
     let document = match Document::load(file) {
         Ok(facts) => tp_hca::pick(&facts, &Options::default()),
         Err(error) => PickDocument::refused(error.into()),
@@ -103,14 +104,21 @@ pub fn from_file(file: &Path, args: &HcaArgs, only: Option<u32>, sink: &Sink) ->
 }
 
 /// Says what was picked: one JSON document, or tables for people, events, and `NCCL_IB_HCA=…` on standard output.
-fn report(document: &PickDocument, json: bool, only: Option<u32>, model: bool, sink: &Sink) -> u8 {
+fn report(
+    document: &PickDocument,
+    json: bool,
+    only: Option<u32>,
+    model: bool,
+    sink: &Sink,
+) -> Result<u8, Refusal> {
     if json {
         // Plain maps, lists and texts always serialise.
-        println!("{}", serde_json::to_string(document).unwrap_or_default());
+        let text = serde_json::to_string(document).unwrap_or_default();
         if let Some(error) = &document.error {
             sink.human(&format!("hca: {error}"));
         }
-        return document.exit_code();
+        stdout::print(&format!("{text}\n"))?;
+        return Ok(document.exit_code());
     }
     for line in tp_hca::table(document).lines() {
         sink.human(line);
@@ -125,8 +133,8 @@ fn report(document: &PickDocument, json: bool, only: Option<u32>, model: bool, s
             continue;
         }
         match (pick.nccl_env.get(NCCL_IB_HCA), only) {
-            (Some(value), Some(_)) => println!("{NCCL_IB_HCA}={value}"),
-            (Some(value), None) => println!("rank {} {NCCL_IB_HCA}={value}", pick.rank),
+            (Some(value), Some(_)) => stdout::print(&format!("{NCCL_IB_HCA}={value}\n"))?,
+            (Some(value), None) => stdout::print(&format!("rank {} {NCCL_IB_HCA}={value}\n", pick.rank))?,
             (None, _) => {}
         }
     }
@@ -140,7 +148,7 @@ fn report(document: &PickDocument, json: bool, only: Option<u32>, model: bool, s
         sink.check_result("hca", &name, result);
         sink.summary();
     }
-    document.exit_code()
+    Ok(document.exit_code())
 }
 
 fn events(pick: &RankPick, model: bool, sink: &Sink) {
