@@ -10,7 +10,7 @@ pub fn print(text: &str) -> Result<(), Refusal> {
     settle(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What the end of writing to standard output means, as [`print`] has it.
+/// What the end of writing to standard output means, as [`print()`] has it.
 pub fn settle(written: io::Result<()>) -> Result<(), Refusal> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Refusal {
