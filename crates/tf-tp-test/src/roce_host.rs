@@ -8,9 +8,8 @@ use crate::sink::Sink;
 use std::time::Instant;
 use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
 use tp_fabric::fill::{self, Pattern};
-use tp_fabric::host::{self, Delivery, HostConfig, OpenError};
-use tp_fabric::meeting::MeetingError;
-use tp_fabric::session::{Group, Session, SessionError};
+use tp_fabric::host::Delivery;
+use tp_fabric::session::{Group, Session};
 use tp_fabric::settings::Settings;
 use tp_fabric::types::{DType, Rank};
 use tp_receipt::event::{Kind, Latency, Outcome, Progress};
@@ -51,30 +50,8 @@ impl From<CollectiveError> for Wrong {
 
 /// Opens the host backend as for a GPU: the calling thread stages into the region and rings the doorbell, a proxy thread
 /// hands the messages to the wire.
-pub fn open(mut group: Group, settings: &Settings) -> Result<Session, Refusal> {
-    let mut config = HostConfig {
-        wire: settings.wire,
-        slot_bytes: settings.slot_bytes,
-        wait: settings.wait,
-        setup: settings.boot_timeout,
-        delivery: Delivery::Doorbell,
-        host_id: group.report.host_id.clone(),
-        ..HostConfig::default()
-    };
-    if let Some(address) = group.report.address {
-        config.address = address;
-    }
-    if let Some(secret) = &settings.secret {
-        config.secret.extend_from_slice(secret.reveal().as_bytes());
-    }
-    match host::open(group.meeting(), &config) {
-        Ok(backend) => Session::with_backend(group, settings, Box::new(backend)).map_err(refusal),
-        Err(OpenError::Meeting(error @ MeetingError::Lost { .. })) => Err(refusal(group.settle(error))),
-        Err(error) => {
-            group.close();
-            Err(refusal(SessionError::Host(error)))
-        }
-    }
+pub fn open(group: Group, settings: &Settings) -> Result<Session, Refusal> {
+    Session::with_host_by(group, settings, Delivery::Doorbell).map_err(refusal)
 }
 
 /// Gathers, then latencies. `Err` when the transport is broken.

@@ -199,13 +199,22 @@ impl Session {
     }
 
     /// Opens the host backend on a group that has met.
-    pub fn with_host(mut group: Group, settings: &Settings) -> Result<Self, SessionError> {
+    pub fn with_host(group: Group, settings: &Settings) -> Result<Self, SessionError> {
+        Self::with_host_by(group, settings, Delivery::Direct)
+    }
+
+    /// As [`with_host`](Self::with_host), with messages delivered as `delivery` says.
+    pub fn with_host_by(
+        mut group: Group,
+        settings: &Settings,
+        delivery: Delivery,
+    ) -> Result<Self, SessionError> {
         let config = HostConfig {
             wire: settings.wire,
             slot_bytes: settings.slot_bytes,
             wait: settings.wait,
             setup: settings.boot_timeout,
-            delivery: Delivery::Direct,
+            delivery,
             host_id: group.report.host_id.clone(),
             address: group.report.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             secret: Zeroizing::new(
