@@ -206,11 +206,17 @@ pub struct ExplainArgs {
     /// Print the documentation page of all settings instead
     #[arg(long)]
     pub markdown: bool,
+    /// Print one JSON document and nothing else on standard output: every variable with its range and value
+    #[arg(long, conflicts_with_all = ["markdown", "events"])]
+    pub json: bool,
 }
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Only try whether this address answers, and say whether it is open, closed or filtered; may be repeated
+    #[arg(long, value_name = "HOST:PORT", value_parser = Text::new())]
+    pub reach: Vec<String>,
     /// Print one JSON document and nothing else on standard output
     #[arg(long)]
     pub json: bool,

@@ -33,7 +33,7 @@ use start::Inputs;
 use std::ffi::OsString;
 use std::io::Write;
 use tp_fabric::secret::Secret;
-use tp_fabric::settings::Sources;
+use tp_fabric::settings::{self, Sources};
 
 /// The program: takes the arguments with the program's name in front, returns the exit code.
 pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
@@ -102,6 +102,9 @@ fn dispatch(cli: Cli, sink: &Sink) -> Result<u8, Refusal> {
     if let Command::Supervise(args) = &cli.command {
         return supervise::run(&args.command, sink);
     }
+    if let Command::Secret = &cli.command {
+        refuse_options(&cli)?;
+    }
     let mut inputs = Inputs::gather(&cli.global)?;
     // SAFETY: no thread has been started yet.
     unsafe { inputs.export() };
@@ -114,6 +117,23 @@ fn dispatch(cli: Cli, sink: &Sink) -> Result<u8, Refusal> {
         Command::Doctor(args) => doctor::run(args, sources),
         Command::Hca(args) => hca(args, sources, sink),
         other => on_the_group(other, sources, sink),
+    }
+}
+
+/// A secret belongs to no rank: an option that could only be a mistake is not passed over.
+fn refuse_options(cli: &Cli) -> Result<(), Refusal> {
+    let given = cli
+        .global
+        .settings()
+        .into_iter()
+        .find(|(_, value)| value.is_some());
+    match given.and_then(|(variable, _)| settings::find(variable)) {
+        Some(spec) => Err(Refusal::usage(format!(
+            "{} takes no --{}: it has nothing to do with a rank",
+            cli.command.name(),
+            spec.option
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -140,6 +140,46 @@ fn explain_shows_who_set_what_and_never_the_secret() {
     assert_eq!(page.out, tp_fabric::settings::page());
 }
 
+/// Whoever asks is about to mend it: a broken setting is shown and not refused.
+#[test]
+fn explain_shows_what_is_broken() {
+    let broken = |arguments: &[&str]| {
+        let mut command = runner(arguments);
+        command.env("TF_TP_PORT", "many").env("TF_TP_WORLD", "3");
+        start(command).end(LIMIT)
+    };
+    let ended = broken(&["explain"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.err);
+    for line in [
+        "TF_TP_PORT, --port = many   (environment)",
+        "BROKEN: TF_TP_PORT (or --port) `many` is not a whole number",
+        "TF_TP_WORLD, --world = 3 ranks   (environment)",
+    ] {
+        assert!(ended.out.contains(line), "{line}: {}", ended.out);
+    }
+    assert!(
+        ended.err.contains("no rank starts so: TF_TP_PORT"),
+        "{}",
+        ended.err
+    );
+    let json = broken(&["explain", "--json"]);
+    assert_eq!((json.code(), json.err.as_str()), (Some(0), ""));
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(document["ok"], false);
+    let variables = document["variables"].as_array().unwrap();
+    let of = |name: &str| variables.iter().find(|v| v["name"] == name).unwrap();
+    assert!(of("TF_TP_PORT")["problem"].as_str().unwrap().contains("many"));
+    assert_eq!(of("TF_TP_DEVICE")["takes"]["max"], 63);
+    assert_eq!(of("TF_TP_WORLD")["value"], "3");
+}
+
+#[test]
+fn a_secret_takes_no_option_of_a_rank() {
+    let ended = run(&["secret", "--rank", "99"]);
+    assert_eq!((ended.code(), ended.out.as_str()), (Some(2), ""));
+    assert!(ended.err.contains("secret takes no --rank"), "{}", ended.err);
+}
+
 #[test]
 fn doctor_says_what_runs_here_and_what_was_not_tried() {
     let ended = run(&["doctor"]);

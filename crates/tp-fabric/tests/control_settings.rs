@@ -390,3 +390,39 @@ fn agreed_fields_do_not_depend_on_how_a_number_is_written() {
         "a secret crosses the wire"
     );
 }
+
+/// A launcher's variable is called by its own name, since that is where the person has to look.
+#[test]
+fn what_a_launcher_said_wrong_is_the_launchers_variable() {
+    let error = refused(&[("RANK", "abc"), ("WORLD_SIZE", "2")]);
+    assert!(
+        error.starts_with("RANK `abc` is not a whole number") && !error.contains("TF_TP_RANK"),
+        "{error}"
+    );
+    let error = refused(&[("RANK", "5"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")]);
+    assert_eq!(
+        error,
+        "RANK `5` is not below the world: want 0 to 1 with WORLD_SIZE 2"
+    );
+}
+
+#[test]
+fn a_survey_shows_every_row_also_the_broken_ones() {
+    let sources = Sources::of([("TF_TP_PORT", "many"), ("TF_TP_WORLD", "3"), ("TF_TP_RANK", "7")]);
+    let survey = Settings::survey(&sources);
+    assert_eq!(survey.rows.len(), TABLE.len());
+    let row = |name: &str| survey.rows.iter().find(|row| row.name == name).unwrap();
+    assert_eq!(row("TF_TP_PORT").value, "many");
+    assert!(row("TF_TP_PORT").problem.as_ref().unwrap().contains("TF_TP_PORT"));
+    assert_eq!(
+        (row("TF_TP_WORLD").value.as_str(), &row("TF_TP_WORLD").problem),
+        ("3", &None)
+    );
+    assert_eq!(survey.problems.len(), 1, "{:?}", survey.problems);
+    let sound = Settings::survey(&Sources::of([("TF_TP_RANK", "7"), ("TF_TP_WORLD", "3")]));
+    assert!(
+        sound.problems[0].contains("is not below the world"),
+        "{:?}",
+        sound.problems
+    );
+}

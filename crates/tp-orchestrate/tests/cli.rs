@@ -82,6 +82,22 @@ fn an_output_that_exists_is_left_alone() {
 }
 
 #[test]
+fn an_output_inside_a_receipt_is_refused() {
+    let scratch = scratch(TWO);
+    let select = ["--arms", "none", "--steps", "roce-host"];
+    let first = scratch.output(&run_with(&[&["--out", "out"], &select[..]].concat()));
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    for inside in ["out/second", "out/logs/second", "out/../out/second"] {
+        let line = refused(&scratch, 2, &run_with(&["--out", inside]));
+        assert!(line.contains("lies inside the receipt"), "{line}");
+    }
+    assert_eq!(
+        scratch.output(&["receipt", "verify", "out"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
 fn an_output_that_cannot_be_written() {
     let scratch = scratch(TWO);
     fs::write(scratch.path("file"), "").unwrap();
@@ -180,14 +196,36 @@ fn launchers_that_are_planned_and_not_run() {
 
 #[test]
 fn json_is_json_also_on_refusal() {
-    let output = scratch(TWO).output(&["plan", "nowhere.toml", "--json"]);
-    assert_eq!(output.status.code(), Some(2));
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        (&document["ok"], &document["error"]["exit"]),
-        (&false.into(), &2.into())
-    );
-    assert!(output.stderr.is_empty());
+    let scratch = scratch(TWO);
+    for (code, arguments) in [
+        (2, &["plan", "nowhere.toml", "--json"][..]),
+        (2, &["hca", "nowhere.toml", "--json"]),
+        (2, &["run", "nowhere.toml", "--json"]),
+        (2, &["run", "inventory.toml", "--json", "--arms", "nobody"]),
+        (3, &["run", "inventory.toml", "--json", "--runner", "./nobody"]),
+        (2, &["doctor", "nowhere.toml", "--json"]),
+        (2, &["env", "nowhere.toml", "--json"]),
+        (2, &["receipt", "show", "nowhere", "--json"]),
+        (2, &["receipt", "verify", "nowhere", "--json"]),
+        (2, &["receipt", "--json"]),
+        (2, &["nonsense", "--json"]),
+    ] {
+        let output = scratch.output(arguments);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        let document: serde_json::Value =
+            serde_json::from_str(&said).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {said}"));
+        assert_eq!(
+            (&document["ok"], &document["error"]["exit"]),
+            (&false.into(), &code.into()),
+            "{arguments:?}"
+        );
+        assert!(
+            output.stderr.is_empty(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn every_wrong_thing_is_named_with_its_place() {
         ),
         (
             hosts("[[host]]\nname = \"a\"\nslots = 1\n"),
-            "x.toml:7:1: unknown key `slots` in [[host]] 1; known here: name, ssh, fabric, user, port, identity, gpus, ranks, rank, run_prefix, env, arms, machine_id, facts, system, dir",
+            "x.toml:7:1: unknown key `slots` in [[host]] 1; known here: name, ssh, fabric, user, port, identity, gpus, ranks, rank, run_prefix, env, mtu, arms, machine_id, facts, system, dir",
         ),
         (
             hosts("[[host]]\nname = \"a\"\nrnaks = 1\n"),
@@ -77,7 +77,7 @@ fn every_wrong_thing_is_named_with_its_place() {
         ),
         (
             hosts("[[host]]\nname = \"a\"\ngpus = [0]\nranks = 2\n"),
-            "x.toml:8:9: host `a` lists 1 GPUs and `ranks = 2`; each GPU carries one rank",
+            "x.toml:8:9: host `a` lists 1 GPU and `ranks = 2`; each GPU carries one rank",
         ),
         (
             hosts("[[host]]\nname = \"a\"\nranks = 5000\n"),
@@ -114,7 +114,7 @@ fn every_wrong_thing_is_named_with_its_place() {
         // Case 85: rank 0 at its own loopback address.
         (
             hosts("[[host]]\nname = \"a\"\nfabric = \"127.0.0.1\"\n[[host]]\nname = \"b\"\n"),
-            "x.toml:7:10: host `a` has rank 0 and `fabric = \"127.0.0.1\"`: the other 1 host(s) would reach themselves there; give the address at which they reach it",
+            "x.toml:7:10: host `a` has rank 0 and `fabric = \"127.0.0.1\"`: a rank on another host would reach its own host there; give the address at which others reach this one",
         ),
         (
             hosts("[[host]]\nname = \"a\"\nfabric = \"192.0.2.1/24\"\n"),
@@ -135,7 +135,7 @@ fn every_wrong_thing_is_named_with_its_place() {
         ),
         (
             hosts("[[host]]\nname = \"a\"\nenv = { TF_TP_RANK = \"1\" }\n"),
-            "x.toml:7:9: `TF_TP_RANK` is refused: the plan gives it to each rank; use `rank`, `ranks`, `fabric` or --backends",
+            "x.toml:7:9: `TF_TP_RANK` is refused: the plan gives it to each rank; use `rank` or `ranks`",
         ),
         (
             hosts("[[host]]\nname = \"a\"\nenv = { NCCL_IB_HCA = \"x\" }\n"),
@@ -144,6 +144,74 @@ fn every_wrong_thing_is_named_with_its_place() {
         (
             hosts("[[host]]\nname = \"a\"\nenv = { A = 1 }\n"),
             "x.toml:7:13: `A` of [[host]] 1 must be a string in quotes, not a whole number",
+        ),
+        // Case 89: a variable that is misspelt, out of range, or retired would pass for one that is set.
+        (
+            hosts("[[host]]\nname = \"a\"\nenv = { TF_TP_HEARTBEET_S = \"1\" }\n"),
+            "x.toml:7:9: `TF_TP_HEARTBEET_S` is no variable of the runner and would do nothing; did you mean `TF_TP_HEARTBEAT_S`?",
+        ),
+        (
+            hosts("[defaults]\nenv = { TF_TP_MAILBOX_MAX_KB = \"99999\" }\n[[host]]\nname = \"a\"\n"),
+            "x.toml:6:32: `TF_TP_MAILBOX_MAX_KB` is `99999`, which is out of range: want whole number 4 to 16384",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nenv = { TF_TP_ROCE_WIRE = \"udp\" }\n"),
+            "x.toml:7:27: `TF_TP_ROCE_WIRE` is `udp`, which is none of the words: want one of verbs, shm, tcp",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nenv = { TF_TP_FAILFAST = \"1\" }\n"),
+            "x.toml:7:9: `TF_TP_FAILFAST` does nothing: the fate channel is always on; TF_TP_FAILFAST_GRACE_S sets its grace",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nenv = { TF_TP_SESSION = \"x\" }\n"),
+            "x.toml:7:9: `TF_TP_SESSION` is refused: the plan gives it to each rank; each step has a session of its own",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nenv = { NCCL_IB_TC = \"\" }\n"),
+            "x.toml:7:22: `NCCL_IB_TC` is empty: leave it out to have it unset",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\ngpus = [64]\n"),
+            "x.toml:7:9: `gpus` of [[host]] 1 is 64; it must be from 0 to 63",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nmtu = 900\n"),
+            "x.toml:7:7: `mtu` of [[host]] 1 is 900; it must be from 1280 to 65535",
+        ),
+        // Case 89: `host:1`.
+        (
+            hosts("[[host]]\nname = \"a\"\nssh = \"a.lan:2222\"\n"),
+            "x.toml:7:7: `ssh` is `a.lan:2222`: the port belongs in `port = 2222`, with `ssh = \"a.lan\"`",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nssh = \"me@a.lan\"\n"),
+            "x.toml:7:7: `ssh` is `me@a.lan`: the user belongs in `user = \"me\"`, with `ssh = \"a.lan\"`",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nssh = \"-oProxyCommand=x\"\n"),
+            "x.toml:7:7: `ssh` is `-oProxyCommand=x`: it is an address or an alias of the SSH configuration, without options",
+        ),
+        (
+            hosts("[[host]]\nname = \"a:1\"\n"),
+            "x.toml:6:8: `name` of a [[host]] is `a:1`; it becomes part of file names, so it takes at most 64 of A-Z a-z 0-9 . _ - and begins with a letter, a digit or _",
+        ),
+        // Case 94: one machine, its address written in two ways.
+        (
+            hosts(
+                "[[host]]\nname = \"a\"\nfabric = \"2001:db8::1\"\n[[host]]\nname = \"b\"\nfabric = \"[2001:db8:0::1]\"\n",
+            ),
+            "x.toml:10:10: hosts `a` and `b` have the same fabric `2001:db8::1`: the same machine twice; give one [[host]] more `gpus` or `ranks` instead",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\nssh = \"a\"\nport = 22\n"),
+            "x.toml:9:7: hosts `a` and `b` have the same ssh `a`: the same machine twice; give one [[host]] more `gpus` or `ranks` instead",
+        ),
+        // Case 50: one string in both variables.
+        (
+            hosts(
+                "[[host]]\nname = \"a\"\n[host.arms]\nnccl = { NCCL_IB_HCA = \"rocep1s0f0:3\" }\nroce = { TF_TP_ROCE_HCA = \"rocep1s0f0:3\" }\n",
+            ),
+            "x.toml:9:27: `rocep1s0f0:3` stands in both variables: the number is a port in NCCL_IB_HCA and a GID index in TF_TP_ROCE_HCA; write `=NAME:PORT` in the first",
         ),
         // Case 49: what would become part of a path.
         (
@@ -225,6 +293,19 @@ fn several_local_hosts_are_one_machine_and_that_is_meant() {
     );
 }
 
+/// Case 86: the control address and the fabric address are two things and may differ.
+#[test]
+fn control_and_fabric_address_are_two_things() {
+    let text = hosts(
+        "[[host]]\nname = \"a\"\nssh = \"198.51.100.7\"\nport = 2222\nfabric = \"192.0.2.1\"\n\
+         [[host]]\nname = \"b\"\nssh = \"198.51.100.7\"\nport = 2223\nfabric = \"192.0.2.2\"\n",
+    );
+    let inventory = Inventory::parse("x.toml", &text, Path::new(".")).unwrap();
+    assert_eq!(inventory.hosts[0].ssh.as_deref(), Some("198.51.100.7"));
+    assert_eq!(inventory.hosts[0].fabric.as_deref(), Some("192.0.2.1"));
+    assert_eq!(inventory.hosts[1].port, Some(2223));
+}
+
 #[test]
 fn addresses_of_every_written_form_are_taken() {
     for fabric in [
@@ -236,6 +317,11 @@ fn addresses_of_every_written_form_are_taken() {
         "localhost",
     ] {
         let text = hosts(&format!("[[host]]\nname = \"a\"\nfabric = \"{fabric}\"\n"));
+        assert!(
+            Inventory::parse("x.toml", &text, Path::new(".")).is_ok(),
+            "{fabric}"
+        );
+        let text = hosts(&format!("[[host]]\nname = \"a\"\nssh = \"{fabric}\"\n"));
         assert!(
             Inventory::parse("x.toml", &text, Path::new(".")).is_ok(),
             "{fabric}"

@@ -79,3 +79,24 @@ fn a_full_disk_is_one_line_and_exit_code_1() {
         assert!(said.lines().count() <= 2, "{arguments:?}: {said}");
     }
 }
+
+/// A program that reads the records must not take a part of them for the whole run.
+#[test]
+fn records_that_cannot_be_written_are_noticed_and_the_receipt_is_whole() {
+    if File::open("/dev/full").is_err() {
+        return;
+    }
+    let scratch = with_a_receipt();
+    let run = ["run", "inventory.toml", "--runner", "./fake-runner", "--json"];
+    let run = [
+        &run[..],
+        &["--arms", "none", "--steps", "roce-host", "--out", "second"],
+    ]
+    .concat();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (code, said) = to(&scratch, &run, full);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("cannot write to standard output"), "{said}");
+    let verified = scratch.output(&["receipt", "verify", "second"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified.stdout));
+}

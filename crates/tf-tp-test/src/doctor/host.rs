@@ -3,24 +3,21 @@
 use super::{Item, State};
 use crate::os;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tp_fabric::settings::Sources;
-use tp_hca::facts::PortState;
 
 /// Names of this project's shared-memory files begin so: of the host backend's and of the mailbox's.
 const SHM_PREFIXES: [&str; 2] = ["tf-tp-", "tp-inbox-"];
 /// Shared memory below this is too little for the slots of eight ranks, bytes.
 const SHM_LITTLE: u64 = 64 << 20;
+/// Disk space below this is little, bytes.
+const DISK_LITTLE: u64 = 256 << 20;
 /// Locked memory below this is too little for registered regions, bytes.
 const MEMLOCK_LITTLE: u64 = 64 << 20;
 
 pub(super) fn items(sources: &Sources) -> Vec<Item> {
     let mut items = vec![
-        Item::new(
-            "system",
-            State::Ok,
-            format!("{} {}", os::kernel_release(), std::env::consts::ARCH),
-        ),
+        system(),
         processors(),
         memory(),
         shared_memory(),
@@ -28,10 +25,83 @@ pub(super) fn items(sources: &Sources) -> Vec<Item> {
         port(sources),
         uverbs(),
     ];
-    items.push(rdma_ports());
+    items.extend(disks());
     items.extend(leftovers());
-    items.extend(nccl_settings(sources));
+    items.extend(processes());
     items
+}
+
+fn system() -> Item {
+    let mut text = format!("{} {}", os::kernel_release(), std::env::consts::ARCH);
+    if let Some(libc) = os::libc_version() {
+        text.push_str(&format!(", C library {libc}"));
+    }
+    if let Some(driver) = nvidia_driver() {
+        text.push_str(&format!(", NVIDIA driver {driver}"));
+    }
+    Item::new("system", State::Ok, text)
+}
+
+/// Version of the NVIDIA kernel driver, where one is loaded.
+pub(super) fn nvidia_driver() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    driver_version(&text)
+}
+
+/// The version in the driver's line, which differs between the open and the closed modules in the words before it.
+fn driver_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// Room where a run writes: temporary files, and the directory that the runner is in.
+fn disks() -> Vec<Item> {
+    let own = std::env::current_exe().ok();
+    let own = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let mut places = vec![std::env::temp_dir()];
+    places.extend(own);
+    places.dedup();
+    places.iter().map(|place| disk(place)).collect()
+}
+
+fn disk(place: &Path) -> Item {
+    let name = format!("disk {}", place.display());
+    match nix::sys::statvfs::statvfs(place) {
+        Ok(fs) => {
+            let free = free_bytes(&fs);
+            let item = |state| Item::new(&name, state, format!("{} MiB free", free >> 20));
+            if free < DISK_LITTLE {
+                item(State::Warn).fix("free space there: the runner and its logs need some")
+            } else {
+                item(State::Ok)
+            }
+        }
+        Err(e) => Item::new(&name, State::Warn, format!("cannot be asked: {e}")),
+    }
+}
+
+fn free_bytes(fs: &nix::sys::statvfs::Statvfs) -> u64 {
+    // The field types differ among systems.
+    #[allow(
+        clippy::useless_conversion,
+        reason = "not useless where the fields are 32 bits wide"
+    )]
+    u64::from(fs.blocks_available()).saturating_mul(u64::from(fs.fragment_size()))
+}
+
+/// Other runners on this host: of a run that is under way, or that was left.
+fn processes() -> Vec<Item> {
+    os::other_runners().iter().map(process).collect()
+}
+
+fn process(found: &os::OtherRunner) -> Item {
+    let session = found.session.as_deref().unwrap_or("none");
+    let text = format!("pid {} of user {}, session {session}", found.pid, found.user);
+    Item::new("other runner", State::Warn, text).fix(
+        "wait for that run, or end what an interrupted one left (tp-orchestrate stop); what others started is theirs to end",
+    )
 }
 
 fn processors() -> Item {
@@ -61,14 +131,8 @@ fn shared_memory() -> Item {
     let name = "shared memory";
     match nix::sys::statvfs::statvfs("/dev/shm") {
         Ok(fs) => {
-            // The field types differ among systems.
-            #[allow(
-                clippy::useless_conversion,
-                reason = "not useless where the fields are 32 bits wide"
-            )]
-            let bytes = |blocks| u64::from(blocks).saturating_mul(u64::from(fs.fragment_size()));
-            let (size, free) = (bytes(fs.blocks()), bytes(fs.blocks_available()));
-            let text = format!("/dev/shm has {} MiB, {} MiB free", size >> 20, free >> 20);
+            let free = free_bytes(&fs);
+            let text = format!("/dev/shm has {} MiB free", free >> 20);
             if free < SHM_LITTLE {
                 Item::new(name, State::Warn, text)
                     .fix("make it larger: --shm-size of the container, or mount -o remount,size=1G /dev/shm")
@@ -136,40 +200,6 @@ fn uverbs() -> Item {
     }
 }
 
-fn rdma_ports() -> Item {
-    let capture = tp_hca::capture(Path::new("/"));
-    let ports = &capture.facts.ports;
-    if ports.is_empty() {
-        return Item::new("RDMA ports", State::No, "none in /sys/class/infiniband");
-    }
-    let words: Vec<String> = ports
-        .iter()
-        .map(|p| {
-            format!(
-                "{}/{} {}",
-                p.device,
-                p.port,
-                p.state.map_or("unknown", |state| state.as_str())
-            )
-        })
-        .collect();
-    let active = ports
-        .iter()
-        .filter(|p| p.state == Some(PortState::Active))
-        .count();
-    let state = if active > 0 { State::Ok } else { State::No };
-    let item = Item::new(
-        "RDMA ports",
-        state,
-        format!("{active} of {} active: {}", ports.len(), words.join(", ")),
-    );
-    if active > 0 {
-        item
-    } else {
-        item.fix("look at cables and `rdma link`")
-    }
-}
-
 /// Shared-memory files that a killed run may have left; none where there are none.
 fn leftovers() -> Option<Item> {
     let files: Vec<_> = SHM_PREFIXES.into_iter().flat_map(os::ipc_leftovers).collect();
@@ -187,43 +217,16 @@ fn leftovers() -> Option<Item> {
     Some(Item::new("leftovers", State::Warn, text).fix("remove them when no run is under way"))
 }
 
-/// Every place that NCCL takes settings from, since what is forgotten in one of them wins over what is believed.
-fn nccl_settings(sources: &Sources) -> Vec<Item> {
-    let mut items = Vec::new();
-    for (name, value) in sources
-        .environment
-        .iter()
-        .filter(|(name, _)| name.starts_with("NCCL_"))
-    {
-        items.push(Item::new(
-            name,
-            State::Ok,
-            format!("{} (environment)", value.to_string_lossy()),
-        ));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_version_is_found_in_either_wording() {
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\nGCC version: 13\n";
+        assert_eq!(driver_version(open).as_deref(), Some("580.95.05"));
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5\n";
+        assert_eq!(driver_version(closed).as_deref(), Some("550.54.15"));
+        assert_eq!(driver_version("nothing"), None);
     }
-    let home = sources
-        .environment
-        .get("HOME")
-        .map(|home| PathBuf::from(home).join(".nccl.conf"));
-    for file in [Some(PathBuf::from("/etc/nccl.conf")), home]
-        .into_iter()
-        .flatten()
-    {
-        let Ok(text) = std::fs::read_to_string(&file) else {
-            continue;
-        };
-        for line in text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
-            let (name, value) = line.split_once('=').unwrap_or((line, ""));
-            let text = format!("{} ({})", value.trim(), file.display());
-            items.push(
-                Item::new(name.trim(), State::Warn, text)
-                    .fix("set by a file: remove it there if it is not meant"),
-            );
-        }
-    }
-    items
 }

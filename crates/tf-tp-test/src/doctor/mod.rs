@@ -1,12 +1,22 @@
 //! `doctor`: what this host can run, and why not. It looks and tells; it changes nothing and opens no session.
 
+mod about;
 mod host;
+mod ports;
+mod reach;
+mod settings;
+
+pub use about::About;
+pub use ports::Look;
+pub use reach::Reach;
+pub use settings::NcclSetting;
 
 use crate::cli::DoctorArgs;
 use crate::exit_code::{self, Refusal};
 use crate::stdout;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::path::Path;
 use tp_fabric::devices::{self, Finding};
 use tp_fabric::settings::Sources;
 
@@ -76,6 +86,24 @@ pub struct Gpu {
     pub compute_capability: String,
 }
 
+/// One library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Library {
+    /// `libcuda`, `libibverbs`, `libnccl`, `kernels`.
+    pub library: &'static str,
+    /// Its version.
+    pub version: Option<String>,
+    /// The file; none where there is none.
+    pub file: Option<String>,
+}
+
+/// What `doctor --reach` tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Reached {
+    schema: u32,
+    reach: Vec<Reach>,
+}
+
 /// Everything `doctor` tells; `--json` prints it as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -83,10 +111,20 @@ pub struct Report {
     pub schema: u32,
     /// Whether the host backend can run.
     pub ok: bool,
+    /// Which host this is.
+    pub host: About,
     /// What was looked at.
     pub items: Vec<Item>,
     /// The GPUs; none without a driver.
     pub gpus: Vec<Gpu>,
+    /// Libraries and the file that each came from.
+    pub libraries: Vec<Library>,
+    /// Settings of NCCL's and where each stands.
+    pub nccl_settings: Vec<NcclSetting>,
+    /// RDMA ports beyond the facts.
+    pub ports: Vec<Look>,
+    /// The facts that a pick reads, in the form of `hca --capture`.
+    pub facts: String,
     /// What can be run.
     pub abilities: Vec<Ability>,
     /// What this command did not try.
@@ -95,6 +133,9 @@ pub struct Report {
 
 /// Looks, prints to standard output, and returns 0 where at least the host backend can run, else 3.
 pub fn run(args: &DoctorArgs, sources: &Sources) -> Result<u8, Refusal> {
+    if !args.reach.is_empty() {
+        return reached(args);
+    }
     let report = examine(sources);
     if args.json {
         // Plain lists and texts always serialise.
@@ -110,10 +151,31 @@ pub fn run(args: &DoctorArgs, sources: &Sources) -> Result<u8, Refusal> {
     })
 }
 
+/// Only whether these addresses answer; 0 whatever comes out, since the answer is what was asked for.
+fn reached(args: &DoctorArgs) -> Result<u8, Refusal> {
+    let reach = reach::try_all(&args.reach);
+    if args.json {
+        let document = serde_json::to_string(&Reached { schema: 1, reach }).unwrap_or_default();
+        stdout::print(&format!("{document}\n"))?;
+    } else {
+        let lines = reach
+            .iter()
+            .map(|r| format!("{}  {} ({} ms)\n", r.to, r.text, r.ms));
+        stdout::print(&lines.collect::<String>())?;
+    }
+    Ok(exit_code::PASSED)
+}
+
 fn examine(sources: &Sources) -> Report {
     let env = |name: &str| -> Option<OsString> { sources.text(name).map(|(text, _)| text) };
     let (libraries, gpus) = devices::survey(&env);
+    let root = Path::new("/");
+    let capture = tp_hca::capture(root);
+    let looks = ports::look(&capture.facts, root);
+    let nccl_settings = settings::nccl(sources, root);
     let mut items = host::items(sources);
+    items.extend(ports::items(&capture.facts, &looks, root));
+    items.extend(settings::items(sources, &nccl_settings));
     items.extend(libraries.iter().map(of_finding));
     let abilities = abilities(&items, &libraries);
     let ok = abilities.iter().any(|a| a.command == "suite host" && a.can);
@@ -124,10 +186,25 @@ fn examine(sources: &Sources) -> Report {
     Report {
         schema: 1,
         ok,
+        host: About::here(root),
         items,
+        libraries: libraries.iter().map(library).collect(),
+        nccl_settings,
+        ports: looks,
+        facts: tp_hca::Document::of_ranks(vec![capture.facts])
+            .and_then(|document| document.to_toml())
+            .unwrap_or_default(),
         gpus: gpus.into_iter().map(of_gpu).collect(),
         abilities,
         not_tried,
+    }
+}
+
+fn library(finding: &Finding) -> Library {
+    Library {
+        library: finding.library,
+        version: finding.version.clone(),
+        file: finding.found.as_ref().map(|file| file.display().to_string()),
     }
 }
 

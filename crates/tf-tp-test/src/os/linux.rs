@@ -1,5 +1,6 @@
 //! Linux.
 
+use super::OtherRunner;
 use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -46,6 +47,62 @@ pub fn ipc_leftovers(prefix: &str) -> Vec<(String, u64)> {
         .collect();
     found.sort();
     found
+}
+
+/// C library and version.
+pub fn libc_version() -> Option<String> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: the function takes nothing and gives a static string.
+        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Some(format!("glibc {}", version.to_string_lossy()))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
+/// Runners on this host that are neither this process nor above it.
+pub fn other_runners() -> Vec<OtherRunner> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut above = vec![std::process::id()];
+    while let Some(parent) = above
+        .last()
+        .and_then(|pid| parent_of(*pid))
+        .filter(|pid| *pid > 1)
+    {
+        above.push(parent);
+    }
+    let mut found: Vec<OtherRunner> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let words = fs::read(entry.path().join("cmdline")).ok()?;
+            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+            let program = Path::new(std::str::from_utf8(words.first()?).ok()?).file_name()?;
+            if program != "tf-tp-test" || above.contains(&pid) {
+                return None;
+            }
+            let session = words.iter().position(|word| *word == b"--session");
+            let session = session
+                .and_then(|at| words.get(at + 1))
+                .map(|word| String::from_utf8_lossy(word).into_owned());
+            let user = std::os::unix::fs::MetadataExt::uid(&entry.metadata().ok()?);
+            Some(OtherRunner { pid, user, session })
+        })
+        .collect();
+    found.sort_by_key(|other| other.pid);
+    found
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("PPid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Waits for the child `pid` to end, calls `ended` while its number cannot be used again yet, and reaps it.

@@ -14,7 +14,21 @@ mod portable;
 #[cfg(not(all(target_os = "linux", not(portable_os))))]
 use portable as sys;
 
-pub use sys::{available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, reap};
+pub use sys::{
+    available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, libc_version,
+    other_runners, reap,
+};
+
+/// A runner that another run started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherRunner {
+    /// Its process.
+    pub pid: u32,
+    /// The user's number.
+    pub user: u32,
+    /// The session that it was started for.
+    pub session: Option<String>,
+}
 
 /// `CLOCK_MONOTONIC` of this host, nanoseconds: comparable among the processes of one host.
 pub fn monotonic_ns() -> u64 {

@@ -25,6 +25,16 @@ pub fn ipc_leftovers(_prefix: &str) -> Vec<(String, u64)> {
     Vec::new()
 }
 
+/// Not known here.
+pub fn libc_version() -> Option<String> {
+    None
+}
+
+/// Processes cannot be listed here.
+pub fn other_runners() -> Vec<super::OtherRunner> {
+    Vec::new()
+}
+
 /// Waits for the child `pid` to end, reaps it and calls `ended`.
 pub fn reap(pid: Pid, mut ended: impl FnMut()) -> Result<WaitStatus, Errno> {
     loop {

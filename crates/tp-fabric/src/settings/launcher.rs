@@ -73,8 +73,11 @@ pub fn innermost(sources: &Sources) -> Option<Launch> {
     say("SLURM_STEP_ID")?;
     let (rank, world) =
         both("SLURM_PROCID", "SLURM_STEP_NUM_TASKS").or_else(|| both("SLURM_PROCID", "SLURM_NTASKS"))?;
+    let one_host = say("SLURM_STEP_NUM_NODES").is_some_and(|nodes| nodes.text == "1");
+    // On one host the default, loopback, reaches rank 0; the node's name would lead over an interface.
     let master = say("SLURM_STEP_NODELIST")
         .or_else(|| say("SLURM_NODELIST"))
+        .filter(|_| !one_host)
         .and_then(|list| {
             let text = first_host(&list.text)?;
             Some(Said {
@@ -82,7 +85,6 @@ pub fn innermost(sources: &Sources) -> Option<Launch> {
                 variable: list.variable,
             })
         });
-    let one_host = say("SLURM_STEP_NUM_NODES").is_some_and(|nodes| nodes.text == "1");
     Some(Launch {
         launcher: "Slurm",
         rank,
@@ -144,6 +146,13 @@ mod tests {
         let launch = innermost(&Sources::of(slurm)).unwrap();
         assert_eq!((launch.launcher, launch.rank.text.as_str()), ("Slurm", "3"));
         assert_eq!(launch.master.unwrap().text, "n1");
+
+        let here = slurm.into_iter().chain([("SLURM_STEP_NUM_NODES", "1")]);
+        let launch = innermost(&Sources::of(here)).unwrap();
+        assert!(
+            launch.one_host && launch.master.is_none(),
+            "loopback reaches rank 0"
+        );
 
         let inner = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "192.0.2.7")];
         let launch = innermost(&Sources::of(slurm.into_iter().chain(inner))).unwrap();

@@ -15,7 +15,7 @@ pub use page::page;
 pub use resolve::{Row, SettingsError, Warning};
 pub use source::{Source, Sources};
 pub use spec::{Kind, Pin, Reader, Spec, Value};
-pub use table::{MAX_WORLD, TABLE, find};
+pub use table::{MAX_WORLD, RETIRED, TABLE, find};
 
 use crate::secret::Secret;
 use crate::types::{BackendKind, Rank, WireKind, World};
@@ -77,6 +77,17 @@ pub struct Settings {
     warnings: Vec<Warning>,
 }
 
+/// What is set, sound or not.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Every row, in the order of the table.
+    pub rows: Vec<Row>,
+    /// What is probably not meant.
+    pub warnings: Vec<Warning>,
+    /// What keeps a rank from starting, each naming its variable.
+    pub problems: Vec<String>,
+}
+
 /// Settings of the RoCE backend.
 #[derive(Clone, Debug)]
 pub struct Roce {
@@ -114,6 +125,18 @@ impl Settings {
             _ => Err(SettingsError {
                 problems: resolved.problems,
             }),
+        }
+    }
+
+    /// Every row, also where some cannot be used: for a person who wants to see what is wrong.
+    pub fn survey(sources: &Sources) -> Survey {
+        let mut resolved = Resolved::of(sources);
+        // Rules that join several variables can be applied where each of them is sound.
+        let _ = Self::typed(&mut resolved);
+        Survey {
+            rows: resolved.rows,
+            warnings: resolved.warnings,
+            problems: resolved.problems,
         }
     }
 
@@ -214,9 +237,11 @@ impl Settings {
     fn check_together(&self, resolved: &mut Resolved) {
         if self.rank.0 >= self.world.0 {
             resolved.problems.push(format!(
-                "TF_TP_RANK (or --rank) `{}` is not below the world: want 0 to {} with TF_TP_WORLD {}",
+                "{} `{}` is not below the world: want 0 to {} with {} {}",
+                resolved.called(&table::RANK),
                 self.rank,
                 self.world.0 - 1,
+                resolved.called(&table::WORLD),
                 self.world
             ));
         }

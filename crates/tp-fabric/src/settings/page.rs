@@ -26,8 +26,10 @@ is warned about. **Same everywhere** marks what all ranks must share; they refus
 
 Rank, world and master may also come from the innermost launcher that started the rank: torchrun (`RANK`, `WORLD_SIZE`,
 `MASTER_ADDR`), then Open MPI (`OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`), PMI (`PMI_RANK`, `PMI_SIZE`), Slurm
-(`SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, the first host of `SLURM_STEP_NODELIST`). A variable below that contradicts the
-launcher is refused; an option wins over it. Ranks that `tp-orchestrate` starts have their place from it alone.
+(`SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, and on several nodes the first host of `SLURM_STEP_NODELIST`). Slurm counts only inside a
+step, where `SLURM_STEP_ID` is set: below `srun`. A batch script and a shell of `salloc` have `SLURM_PROCID` too and are no
+ranks. A variable below that contradicts the launcher is refused; an option wins over it. Ranks that `tp-orchestrate` starts have
+their place from it alone.
 ";
 
 /// The whole page.

@@ -15,6 +15,8 @@ pub struct Row {
     pub value: String,
     /// Who set it.
     pub source: Source,
+    /// Why the text cannot be used, where it cannot; `value` is then the text as given.
+    pub problem: Option<String>,
 }
 
 /// Something that is probably not meant, but does not stop the run.
@@ -41,6 +43,8 @@ pub(super) struct Resolved {
     pub rows: Vec<Row>,
     pub warnings: Vec<Warning>,
     pub problems: Vec<String>,
+    /// What gave a value that is not called by its row's own name: the launcher's variable.
+    said_by: BTreeMap<&'static str, &'static str>,
 }
 
 impl Resolved {
@@ -65,6 +69,7 @@ impl Resolved {
 
     fn resolve(&mut self, spec: &'static Spec, sources: &Sources, launch: Option<&Launch>) {
         let mut given = None;
+        let problems_before = self.problems.len();
         if let Some((text, source)) = sources.text(spec.name) {
             match text.to_str() {
                 None => self.problem(spec, &text.to_string_lossy(), "is not UTF-8"),
@@ -78,7 +83,10 @@ impl Resolved {
         let said = launch.and_then(|launch| launched(spec, launch).map(|said| (launch.launcher, said)));
         if let Some((launcher, said)) = said {
             match &given {
-                None => given = Some((said.text.clone(), Source::Launcher)),
+                None => {
+                    self.said_by.insert(spec.name, said.variable);
+                    given = Some((said.text.clone(), Source::Launcher));
+                }
                 Some((_, Source::Option)) => {}
                 Some((text, _)) if self.same(spec, text, &said.text) => {}
                 Some((text, _)) => {
@@ -93,15 +101,14 @@ impl Resolved {
         let (text, source) = given.unwrap_or_else(|| (spec.default.to_owned(), Source::Default));
         let mut shown = "unset".to_owned();
         if !text.is_empty() {
-            match spec.kind.parse(&text) {
-                Ok(value) => {
-                    shown = if spec.kind == Kind::Secret {
-                        "set".to_owned()
-                    } else {
-                        show(&value, &text)
-                    };
-                    self.values.insert(spec.name, (value, source));
-                }
+            let parsed = spec.kind.parse(&text);
+            shown = match &parsed {
+                _ if spec.kind == Kind::Secret => "set".to_owned(),
+                Ok(value) => show(value, &text),
+                Err(_) => text.clone(),
+            };
+            match parsed {
+                Ok(value) => drop(self.values.insert(spec.name, (value, source))),
                 Err(wrong) => self.problem(spec, &text, &wrong),
             }
         }
@@ -109,6 +116,7 @@ impl Resolved {
             name: spec.name,
             value: shown,
             source,
+            problem: self.problems.get(problems_before).cloned(),
         });
     }
 
@@ -120,20 +128,24 @@ impl Resolved {
     }
 
     fn problem(&mut self, spec: &Spec, text: &str, wrong: &str) {
-        let option = if spec.option.is_empty() {
-            String::new()
-        } else {
-            format!(" (or --{})", spec.option)
-        };
+        let name = self.called(spec);
         let text = if spec.kind == Kind::Secret {
             "(not shown)"
         } else {
             text
         };
-        self.problems.push(format!(
-            "{}{option} `{text}` {wrong}: want {}",
-            spec.name, spec.kind
-        ));
+        self.problems
+            .push(format!("{name} `{text}` {wrong}: want {}", spec.kind));
+    }
+
+    /// What a person has to look for who wants to mend a value: the launcher's variable that gave it, else the row's own
+    /// name and its option.
+    pub fn called(&self, spec: &Spec) -> String {
+        match self.said_by.get(spec.name) {
+            Some(variable) => (*variable).to_owned(),
+            None if spec.option.is_empty() => spec.name.to_owned(),
+            None => format!("{} (or --{})", spec.name, spec.option),
+        }
     }
 
     /// A launcher that spreads ranks over hosts without saying where rank 0 is leaves the default, which is wrong then.

@@ -52,8 +52,8 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
 fn answer(error: &clap::Error, json: bool) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Styled where a terminal reads it.
-            let shown = if console::user_attended() {
+            // Styled where a terminal reads it and nobody has turned colours off (NO_COLOR).
+            let shown = if console::user_attended() && console::colors_enabled() {
                 error.render().ansi().to_string()
             } else {
                 error.render().to_string()

@@ -2,7 +2,7 @@
 
 use super::{Reporter, StepReport};
 use crate::plan::Plan;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use tp_receipt::receipt::Receipt;
 use tp_receipt::record::Record;
@@ -10,6 +10,7 @@ use tp_receipt::record::Record;
 /// Writes records; the last line is `{"record":"receipt",…}` with the verdict and the directory.
 pub struct JsonLines<W: Write> {
     out: W,
+    failure: Option<String>,
 }
 
 impl JsonLines<std::io::Stdout> {
@@ -17,14 +18,21 @@ impl JsonLines<std::io::Stdout> {
     pub fn stdout() -> Self {
         Self {
             out: std::io::stdout(),
+            failure: None,
         }
     }
 }
 
 impl<W: Write> JsonLines<W> {
     fn line(&mut self, line: &str) {
-        // A reader that closed the pipe has seen enough; the run goes on for the receipt's sake.
-        let _ = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
+        // The run goes on for the receipt's sake. A reader that closed the pipe has seen enough; one whose disk is full
+        // would take the part for the whole.
+        match writeln!(self.out, "{line}").and_then(|()| self.out.flush()) {
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+                self.failure.get_or_insert_with(|| e.to_string());
+            }
+            _ => {}
+        }
     }
 }
 
@@ -46,5 +54,9 @@ impl<W: Write> Reporter for JsonLines<W> {
             "directory": out.display().to_string(),
         });
         self.line(&line.to_string());
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
     }
 }

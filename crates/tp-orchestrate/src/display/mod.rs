@@ -1,5 +1,6 @@
 //! What a run shows while it goes. One stream of records and lines goes in; a live table, plain lines or JSON come out.
 
+mod excerpt;
 mod json;
 mod live;
 mod plain;
@@ -45,6 +46,16 @@ pub trait Reporter {
     fn tick(&mut self);
     /// The run has ended and the receipt is written.
     fn end(&mut self, receipt: &Receipt, out: &Path);
+    /// Why what was to be shown could not be written, where a program reads it and would miss something.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A number and a noun that agrees with it: `1 arm`, `3 arms`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// The reporter that fits: JSON where asked, the live table where standard error is a terminal that can show it, plain

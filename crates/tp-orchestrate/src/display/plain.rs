@@ -1,6 +1,6 @@
 //! One line an event of the run, for logs and pipes.
 
-use super::{Reporter, StepReport, failures, matrix};
+use super::{Reporter, StepReport, counted, excerpt, failures, matrix};
 use crate::plan::Plan;
 use console::{Style, style};
 use std::io::Write;
@@ -75,12 +75,12 @@ impl<W: Write> Reporter for Plain<W> {
 
 pub(super) fn opening(plan: &Plan, out: &Path) -> String {
     format!(
-        "{}: {} ranks by {}, {} arms, {} steps; plan {}; receipt in {}",
+        "{}: {} by {}, {}, {}; plan {}; receipt in {}",
         plan.cluster,
-        plan.world,
+        counted(plan.world as usize, "rank"),
         plan.launcher,
-        plan.arms.len(),
-        plan.step_count(),
+        counted(plan.arms.len(), "arm"),
+        counted(plan.step_count(), "step"),
         &plan.sha256()[..12],
         out.display()
     )
@@ -99,18 +99,27 @@ pub(super) fn colour(verdict: &Verdict) -> Style {
 pub(super) fn ended(report: &StepReport) -> Vec<String> {
     let word = colour(&report.verdict).apply_to(format!("{:<10}", report.verdict));
     let mut lines = vec![format!("{word} {}  {}", report.key, report.figures)];
-    lines.extend(report.problems.iter().map(|problem| format!("    {problem}")));
+    let problems = excerpt::problems(&report.problems);
+    lines.extend(problems.iter().map(|problem| format!("    {problem}")));
     for cause in &report.causes {
         lines.push(format!("    likely cause ({}): {}", cause.code, cause.cause));
         lines.push(format!("    what to do: {}", cause.remedy));
     }
-    for (rank, path, tail) in &report.tails {
+    let ranks: Vec<u32> = report.tails.iter().map(|(rank, ..)| *rank).collect();
+    let (shown, left) = excerpt::ranks(&report.problems, &ranks);
+    let tails = shown
+        .iter()
+        .filter_map(|rank| report.tails.iter().find(|(r, ..)| r == rank));
+    for (rank, path, tail) in tails {
         lines.push(format!("    --- rank {rank}, last lines of {}", path.display()));
         lines.extend(
             tail.iter()
                 .map(|line| format!("    {}", style(line).for_stderr().dim())),
         );
     }
+    let folder = report.tails.first().and_then(|(_, path, _)| path.parent());
+    let folder = folder.map(|folder| folder.display().to_string());
+    lines.extend(excerpt::others(left, &folder.unwrap_or_default()).map(|line| format!("    {line}")));
     lines
 }
 

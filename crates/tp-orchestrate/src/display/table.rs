@@ -1,5 +1,6 @@
 //! The tables at the end of a run: the matrix of arms and steps, and the failures once more.
 
+use super::excerpt;
 use super::plain::colour;
 use tp_receipt::receipt::{Receipt, Step, Verdict};
 use tp_receipt::record::StepKey;
@@ -114,16 +115,27 @@ pub fn failures(receipt: &Receipt) -> Vec<String> {
         };
         let word = colour(&failure.verdict).apply_to(failure.verdict.to_string());
         lines.push(format!("{word} {}/{}{attempt}", failure.arm, failure.step));
-        lines.extend(failure.problems.iter().map(|problem| format!("    {problem}")));
+        let problems = excerpt::problems(&failure.problems);
+        lines.extend(problems.iter().map(|problem| format!("    {problem}")));
         for cause in &failure.causes {
             lines.push(format!("    likely cause ({}): {}", cause.code, cause.cause));
             lines.push(format!("    what to do: {}", cause.remedy));
         }
-        for (rank, tail) in &failure.log_tails {
-            let log = format!("logs/{}/{}/rank-{rank}.log", failure.arm, failure.step);
-            lines.push(format!("    --- rank {rank}, last lines of {log}"));
-            lines.extend(tail.iter().map(|line| format!("    {line}")));
+        let folder = format!("logs/{}/{}", failure.arm, failure.step);
+        let ranks: Vec<u32> = failure
+            .log_tails
+            .keys()
+            .filter_map(|rank| rank.parse().ok())
+            .collect();
+        let (shown, left) = excerpt::ranks(&failure.problems, &ranks);
+        for rank in shown {
+            lines.push(format!(
+                "    --- rank {rank}, last lines of {folder}/rank-{rank}.log"
+            ));
+            let tail = failure.log_tails.get(&rank.to_string());
+            lines.extend(tail.into_iter().flatten().map(|line| format!("    {line}")));
         }
+        lines.extend(excerpt::others(left, &folder).map(|line| format!("    {line}")));
     }
     if !lines.is_empty() {
         lines.push(String::new());

@@ -48,6 +48,7 @@ fn failed(error: StoreError) -> Error {
 impl Ledger {
     /// Makes the receipt directory, which must not exist, and begins the record.
     pub fn create(dir: &Path, begin: Begin<'_>, mut reporter: Box<dyn Reporter>) -> Result<Self, Error> {
+        outside_receipts(dir)?;
         let plan = plan_value(begin.plan)?;
         let start = run_start(&begin);
         let store = Store::create(dir, start, &plan, begin.redactor, Options::default()).map_err(failed)?;
@@ -181,7 +182,31 @@ impl Ledger {
         let dir = self.store.dir().to_owned();
         let receipt = self.store.finish(end).map_err(failed)?;
         self.reporter.end(&receipt, &dir);
-        Ok(receipt)
+        match self.reporter.failure() {
+            None => Ok(receipt),
+            Some(why) => Err(Error::Failed(format!(
+                "cannot write to standard output: {why}; records are missing there, the receipt in {} has them all",
+                dir.display()
+            ))),
+        }
+    }
+}
+
+/// A receipt's directory is closed by its checksums: another one inside it would break it.
+fn outside_receipts(dir: &Path) -> Result<(), Error> {
+    let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let is_receipt = |dir: &&Path| {
+        [tp_receipt::store::events::NAME, "receipt.json"]
+            .iter()
+            .any(|name| dir.join(name).is_file())
+    };
+    match whole.ancestors().skip(1).find(is_receipt) {
+        None => Ok(()),
+        Some(outer) => Err(Error::Usage(format!(
+            "--out: {} lies inside the receipt {}: name a directory outside of it",
+            dir.display(),
+            outer.display()
+        ))),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::parse::{Raw, RawHost};
 use super::read::{At, InventoryError, Source};
 use super::{Gpus, HCA_VARIABLES, Host, Inventory, Launcher, WORLD_MAX};
+use crate::display::counted;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,7 +18,13 @@ pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventor
     unique(source, &raw, "machine_id", |host| host.machine_id.clone())?;
     if raw.launcher != Launcher::Local {
         unique(source, &raw, "ssh", ssh_target)?;
-        unique(source, &raw, "fabric", |host| host.fabric.clone())?;
+        unique(source, &raw, "fabric", |host| {
+            let fabric = host.fabric.clone()?;
+            Some(At {
+                value: canonical(&fabric.value),
+                ..fabric
+            })
+        })?;
     }
     facts_all_or_none(source, &raw)?;
     let ranks = number_ranks(source, &raw)?;
@@ -36,14 +43,58 @@ pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventor
     })
 }
 
-/// What names the machine that SSH reaches: the address and the port.
+/// SSH's own port, which a host without `port` is reached at.
+const SSH_PORT: u16 = 22;
+
+/// What names the machine that SSH reaches: the address (the host's name unless given) and the port where it is not SSH's
+/// own.
 fn ssh_target(host: &RawHost) -> Option<At<String>> {
-    let ssh = host.ssh.clone()?;
-    let port = host.port.map_or(String::new(), |p| format!(" port {p}"));
+    let ssh = host.ssh.as_ref().unwrap_or(&host.name);
+    let port = host.port.as_ref().map(|p| p.value).filter(|p| *p != SSH_PORT);
+    let port = port.map_or(String::new(), |p| format!(" port {p}"));
     Some(At {
-        value: format!("{}{port}", ssh.value),
+        value: format!("{}{port}", canonical(&ssh.value)),
         offset: ssh.offset,
     })
+}
+
+/// One way to write an address: without brackets, IPv6 in its short form.
+fn canonical(text: &str) -> String {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|t| t.strip_suffix(']'))
+        .unwrap_or(text);
+    bare.parse::<IpAddr>()
+        .map_or_else(|_| bare.to_owned(), |ip| ip.to_canonical().to_string())
+}
+
+/// `ssh` is an address alone: user and port have keys of their own, so that both forms cannot contradict each other.
+fn ssh_address(source: Source<'_>, ssh: &At<String>) -> Result<(), InventoryError> {
+    let text = ssh.value.as_str();
+    let wrong = |what: String| Err(source.error(ssh.offset, format!("`ssh` is `{text}`: {what}")));
+    if text.starts_with('-') || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return wrong("it is an address or an alias of the SSH configuration, without options".to_owned());
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        return wrong(format!("give the address alone, `{rest}`"));
+    }
+    if let Some((user, host)) = text.rsplit_once('@') {
+        return wrong(format!(
+            "the user belongs in `user = \"{user}\"`, with `ssh = \"{host}\"`"
+        ));
+    }
+    let literal = canonical(text);
+    let literal = literal.split('%').next().unwrap_or(&literal);
+    if literal.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => wrong(format!(
+            "the port belongs in `port = {port}`, with `ssh = \"{host}\"`"
+        )),
+        Some(_) => wrong("it is neither an address nor a name".to_owned()),
+        None => Ok(()),
+    }
 }
 
 fn unique(
@@ -129,7 +180,8 @@ fn rank_count(source: Source<'_>, host: &RawHost) -> Result<u64, InventoryError>
         (n, Some(ranks)) if ranks.value != n => Err(source.error(
             ranks.offset,
             format!(
-                "host `{name}` lists {n} GPUs and `ranks = {}`; each GPU carries one rank",
+                "host `{name}` lists {} and `ranks = {}`; each GPU carries one rank",
+                counted(n as usize, "GPU"),
                 ranks.value
             ),
         )),
@@ -215,6 +267,10 @@ fn check_host(
     if let Some(fabric) = &raw.fabric {
         address(source, fabric)?;
     }
+    if let Some(ssh) = &raw.ssh {
+        ssh_address(source, ssh)?;
+    }
+    one_string_for_both(source, raw)?;
     let mut arms = BTreeMap::new();
     for (arm, variables) in &raw.arms {
         let mut values = BTreeMap::new();
@@ -232,7 +288,7 @@ fn check_host(
         name: raw.name.value.clone(),
         ssh,
         user: raw.user.clone(),
-        port: raw.port,
+        port: raw.port.as_ref().map(|p| p.value),
         identity: raw.identity.clone(),
         fabric: raw.fabric.as_ref().map(|f| f.value.clone()),
         ranks,
@@ -242,6 +298,7 @@ fn check_host(
         },
         run_prefix: raw.run_prefix.clone(),
         env: raw.env.clone(),
+        mtu: raw.mtu,
         arms,
         machine_id: raw.machine_id.as_ref().map(|m| m.value.clone()),
         facts: raw.facts.as_ref().map(|f| f.value.clone()),
@@ -289,14 +346,28 @@ fn loopback_head(source: Source<'_>, raw: &Raw, hosts: &[Host]) -> Result<(), In
         let Some(fabric) = &raw.fabric else { continue };
         if is_loopback(&fabric.value) {
             let text = format!(
-                "host `{}` has rank 0 and `fabric = \"{}\"`: the other {} host(s) would reach themselves there; give the \
-                 address at which they reach it",
-                host.name,
-                fabric.value,
-                hosts.len() - 1
+                "host `{}` has rank 0 and `fabric = \"{}\"`: a rank on another host would reach its own host \
+                 there; give the address at which others reach this one",
+                host.name, fabric.value
             );
             return Err(source.error(fabric.offset, text));
         }
+    }
+    Ok(())
+}
+
+/// `name:3` is port 3 in one variable and GID index 3 in the other, so one string in both cannot be meant.
+fn one_string_for_both(source: Source<'_>, raw: &RawHost) -> Result<(), InventoryError> {
+    let value = |arm: &str, variable: &str| raw.arms.get(arm).and_then(|variables| variables.get(variable));
+    let (Some(nccl), Some(roce)) = (value("nccl", HCA_VARIABLES[0]), value("roce", HCA_VARIABLES[1])) else {
+        return Ok(());
+    };
+    if nccl.value == roce.value && roce.value.contains(':') {
+        let text = format!(
+            "`{}` stands in both variables: the number is a port in {} and a GID index in {}; write `=NAME:PORT` in the first",
+            roce.value, HCA_VARIABLES[0], HCA_VARIABLES[1]
+        );
+        return Err(source.error(roce.offset, text));
     }
     Ok(())
 }

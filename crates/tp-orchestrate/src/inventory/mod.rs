@@ -6,6 +6,7 @@
 mod check;
 mod parse;
 mod read;
+pub mod settings;
 
 pub use read::{InventoryError, nearest};
 
@@ -111,6 +112,8 @@ pub struct Host {
     pub run_prefix: Vec<String>,
     /// Variables for every rank on this host.
     pub env: BTreeMap<String, String>,
+    /// The MTU that the interfaces of the picked ports ought to have, bytes.
+    pub mtu: Option<u32>,
     /// What the arms set here, where the pick is not to supply it: arm → variable → value.
     pub arms: BTreeMap<String, BTreeMap<String, String>>,
     /// The machine that must answer, as in `/etc/machine-id`.

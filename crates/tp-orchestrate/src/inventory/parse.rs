@@ -7,7 +7,16 @@ use toml::de::DeTable;
 
 const TOP: &[&str] = &["schema", "cluster", "defaults", "host"];
 const CLUSTER: &[&str] = &["name", "launcher", "deploy", "step_limit_s"];
-const DEFAULTS: &[&str] = &["user", "port", "identity", "run_prefix", "env", "system", "dir"];
+const DEFAULTS: &[&str] = &[
+    "user",
+    "port",
+    "identity",
+    "run_prefix",
+    "env",
+    "mtu",
+    "system",
+    "dir",
+];
 const HOST: &[&str] = &[
     "name",
     "ssh",
@@ -20,12 +29,17 @@ const HOST: &[&str] = &[
     "rank",
     "run_prefix",
     "env",
+    "mtu",
     "arms",
     "machine_id",
     "facts",
     "system",
     "dir",
 ];
+/// What an Ethernet interface's MTU can be, bytes.
+const MTU: std::ops::Range<u64> = 1280..65_536;
+/// The largest CUDA ordinal that the runner takes.
+const GPU_MAX: u64 = 63;
 /// The arms that may carry values; `none` has none by its meaning.
 const ARMS: &[&str] = &["nccl", "roce"];
 
@@ -45,13 +59,14 @@ pub(super) struct RawHost {
     pub ssh: Option<At<String>>,
     pub fabric: Option<At<String>>,
     pub user: Option<String>,
-    pub port: Option<u16>,
+    pub port: Option<At<u16>>,
     pub identity: Option<String>,
     pub gpus: Option<Vec<At<u64>>>,
     pub ranks: Option<At<u64>>,
     pub rank: Option<At<u64>>,
     pub run_prefix: Vec<String>,
     pub env: BTreeMap<String, String>,
+    pub mtu: Option<u32>,
     pub arms: BTreeMap<String, BTreeMap<String, At<String>>>,
     pub machine_id: Option<At<String>>,
     pub facts: Option<At<String>>,
@@ -114,6 +129,11 @@ fn host(own: &Section<'_>, defaults: Option<&Section<'_>>) -> Result<RawHost, In
         (None, Some(defaults)) => defaults.number("port", 1..65_536)?,
         (None, None) => None,
     };
+    let mtu = match (own.number("mtu", MTU)?, defaults) {
+        (Some(own), _) => Some(own),
+        (None, Some(defaults)) => defaults.number("mtu", MTU)?,
+        (None, None) => None,
+    };
     let run_prefix = match (own.strings("run_prefix")?, defaults) {
         (Some(own), _) => own,
         (None, Some(defaults)) => defaults.strings("run_prefix")?.unwrap_or_default(),
@@ -135,13 +155,19 @@ fn host(own: &Section<'_>, defaults: Option<&Section<'_>>) -> Result<RawHost, In
         ssh: own.string("ssh")?,
         fabric: own.string("fabric")?,
         user: string("user")?,
-        port: port.and_then(|p| u16::try_from(p.value).ok()),
+        port: port.and_then(|p| {
+            Some(At {
+                value: u16::try_from(p.value).ok()?,
+                offset: p.offset,
+            })
+        }),
         identity: string("identity")?,
-        gpus: own.numbers("gpus", 0..1024)?,
+        gpus: own.numbers("gpus", 0..GPU_MAX + 1)?,
         ranks: own.number("ranks", 0..WORLD_MAX + 1)?,
         rank: own.number("rank", 0..WORLD_MAX)?,
         run_prefix,
         env: env.into_iter().map(|(name, at)| (name, at.value)).collect(),
+        mtu: mtu.and_then(|m| u32::try_from(m.value).ok()),
         arms: arms(own)?,
         machine_id: own.string("machine_id")?,
         facts: own.string("facts")?,

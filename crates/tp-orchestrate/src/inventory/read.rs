@@ -1,5 +1,6 @@
 //! Reading TOML with positions: every value remembers where it stands, so that every refusal can point at it.
 
+use super::settings;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -41,6 +42,18 @@ impl Source<'_> {
         }
     }
 }
+
+/// Variables that a plan gives to each rank itself, and what decides them.
+const GIVEN: &[(&str, &str)] = &[
+    ("TF_TP_RANK", "use `rank` or `ranks`"),
+    ("TF_TP_WORLD", "use `ranks` or `gpus`"),
+    ("TF_TP_MASTER", "use `fabric` of rank 0's host"),
+    ("TF_TP_PORT", "each step takes a free one"),
+    ("TF_TP_PLAN_PORT", "each step takes a free one"),
+    ("TF_TP_SESSION", "each step has a session of its own"),
+    ("TF_TP_DEVICE", "use `gpus`"),
+    ("TF_COMM_BACKEND", "use --backends"),
+];
 
 /// A value and the byte offset where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,6 +315,18 @@ impl<'s> Section<'s> {
             let DeValue::String(text) = value.get_ref() else {
                 return Err(self.wrong(name.get_ref(), value, "a string in quotes"));
             };
+            if let Err(wrong) = settings::check(name.get_ref(), text) {
+                let known = settings::table()
+                    .variables
+                    .iter()
+                    .any(|v| v.name == *name.get_ref());
+                let at = if known {
+                    value.span().start
+                } else {
+                    name.span().start
+                };
+                return Err(self.source.error(at, wrong));
+            }
             out.insert(
                 name.get_ref().to_string(),
                 At {
@@ -329,20 +354,13 @@ impl<'s> Section<'s> {
                 format!("`{text}` is refused: an inventory never holds a secret; the session secret is made for each step"),
             ));
         }
-        const OURS: &[&str] = &[
-            "TF_TP_RANK",
-            "TF_TP_WORLD",
-            "TF_TP_MASTER",
-            "TF_TP_PORT",
-            "TF_COMM_BACKEND",
-        ];
-        if OURS.contains(&text.as_ref()) {
-            return Err(self.source.error(
+        match GIVEN.iter().find(|(name, _)| *name == text.as_ref()) {
+            Some((_, instead)) => Err(self.source.error(
                 at,
-                format!("`{text}` is refused: the plan gives it to each rank; use `rank`, `ranks`, `fabric` or --backends"),
-            ));
+                format!("`{text}` is refused: the plan gives it to each rank; {instead}"),
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// A table below this one, where the key is there.

@@ -1,6 +1,7 @@
 //! The plan as text: every command, on every host, in order.
 
 use super::{Command, Expect, Plan, Step};
+use crate::display::counted;
 use std::fmt::Write;
 
 pub(super) fn text(plan: &Plan) -> String {
@@ -13,12 +14,12 @@ pub(super) fn text(plan: &Plan) -> String {
 fn write_plan(out: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(
         out,
-        "plan of {}: launcher {}, world {}, {} arms, {} steps",
+        "plan of {}: launcher {}, world {}, {}, {}",
         plan.cluster,
         plan.launcher,
         plan.world,
-        plan.arms.len(),
-        plan.step_count()
+        counted(plan.arms.len(), "arm"),
+        counted(plan.step_count(), "step")
     )?;
     writeln!(out, "sha256 {}", plan.sha256())?;
     writeln!(out)?;

@@ -1,0 +1,120 @@
+//! Which host this is, in a form that can be compared with other hosts.
+
+use super::host::nvidia_driver;
+use crate::os;
+use serde::Serialize;
+use std::path::Path;
+
+/// What identifies a host and what all hosts of a run are compared by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// Host name.
+    pub name: String,
+    /// `/etc/machine-id`; clones of one image may share it.
+    pub machine_id: Option<String>,
+    /// Identity of this boot of this kernel: the same in all containers of a machine.
+    pub boot_id: Option<String>,
+    /// Network namespace; with the boot id it says whether two names are one host.
+    pub network_namespace: Option<String>,
+    /// Processor and system, e.g. `aarch64-linux`.
+    pub system: String,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// C library and version.
+    pub libc: Option<String>,
+    /// NVIDIA kernel driver's version.
+    pub driver: Option<String>,
+    /// Limit of locked memory in this session, bytes; none is no limit.
+    pub memlock: Option<u64>,
+    /// Memory that can be had, bytes.
+    pub memory_available: Option<u64>,
+    /// The kernel's contiguous memory area, bytes, where it has one: 0 may keep memory from being registered.
+    pub cma_total: Option<u64>,
+    /// Whether this host forwards IPv4 packets of others.
+    pub forwards: Option<bool>,
+    /// Policy of the FORWARD chain, where it can be read.
+    pub forward_policy: Option<String>,
+    /// SHA-256 of this program's file.
+    pub runner_sha256: Option<String>,
+    /// This program's version.
+    pub runner: String,
+}
+
+impl About {
+    /// Asks this host; `root` stands for `/` where files are read.
+    pub(super) fn here(root: &Path) -> Self {
+        let read = |path: &str| {
+            let text = std::fs::read_to_string(root.join(path)).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        let forwards = read("proc/sys/net/ipv4/ip_forward").map(|text| text == "1");
+        Self {
+            name: os::host_name(),
+            machine_id: read("etc/machine-id").or_else(|| read("var/lib/dbus/machine-id")),
+            boot_id: read("proc/sys/kernel/random/boot_id"),
+            network_namespace: std::fs::read_link("/proc/self/ns/net")
+                .ok()
+                .map(|link| link.display().to_string()),
+            system: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+            kernel: os::kernel_release(),
+            libc: os::libc_version(),
+            driver: nvidia_driver(),
+            memlock: os::memlock_limit(),
+            memory_available: os::available_memory(),
+            cma_total: read("proc/meminfo").and_then(|text| cma_total(&text)),
+            forwards,
+            forward_policy: forwards.filter(|on| *on).and_then(|_| forward_policy()),
+            runner_sha256: tp_fabric::identity::binary_sha256().ok(),
+            runner: crate::version::VERSION.to_owned(),
+        }
+    }
+}
+
+fn cma_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("CmaTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// What iptables says of the FORWARD chain. It takes privileges to ask; who lacks them learns nothing.
+fn forward_policy() -> Option<String> {
+    let output = std::process::Command::new("iptables")
+        .args(["-S", "FORWARD"])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    policy(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn policy(text: &str) -> Option<String> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("-P FORWARD "))
+        .map(|policy| policy.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_told_from_others() {
+        let about = About::here(Path::new("/"));
+        assert!(!about.name.is_empty() && about.system.contains('-'), "{about:?}");
+        assert_eq!(about.runner_sha256.map(|hash| hash.len()), Some(64));
+    }
+
+    #[test]
+    fn what_is_read_is_read_right() {
+        assert_eq!(
+            cma_total("MemTotal: 1 kB\nCmaTotal:          65536 kB\n"),
+            Some(65536 * 1024)
+        );
+        assert_eq!(cma_total("MemTotal: 1 kB\n"), None);
+        assert_eq!(
+            policy("-P FORWARD DROP\n-A FORWARD -j X\n").as_deref(),
+            Some("DROP")
+        );
+        assert_eq!(policy(""), None);
+    }
+}
