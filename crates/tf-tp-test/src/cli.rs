@@ -79,7 +79,7 @@ pub enum Command {
     /// Find the RDMA ports that reach the peers
     Hca(HcaArgs),
     /// Prove the exchange protocol on host memory: 1,000 gathers bit for bit, then latencies
-    RoceHost,
+    RoceHost(RoceHostArgs),
     /// Prove every collective of a backend against the oracle, bit for bit
     Suite(SuiteArgs),
     /// Fail on purpose: the victim fails in the middle of collectives, every other rank must leave with 70
@@ -101,7 +101,7 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Hca(_) => "hca",
-            Self::RoceHost => "roce-host",
+            Self::RoceHost(_) => "roce-host",
             Self::Suite(_) => "suite",
             Self::Failfast(_) => "failfast",
             Self::Bench(_) => "bench",
@@ -131,6 +131,15 @@ pub struct HcaArgs {
     /// Read devices from a captured tree instead of /sys
     #[arg(long, value_name = "DIR", conflicts_with = "facts", hide = true)]
     pub root: Option<PathBuf>,
+}
+
+/// Arguments of `roce-host`.
+#[derive(Debug, Args)]
+pub struct RoceHostArgs {
+    /// Timed gathers of each size; 0 leaves the latencies out
+    #[arg(long, value_name = "N", default_value_t = crate::roce_host::LATENCY_CALLS,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=1_000_000))]
+    pub calls: usize,
 }
 
 /// Arguments of `suite`.

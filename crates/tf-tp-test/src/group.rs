@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tp_fabric::bootstrap::{BootConfig, Bootstrap};
 use tp_fabric::fate::FateReport;
+use tp_fabric::host::Delivery;
 use tp_fabric::identity;
+use tp_fabric::rails::RdmaConfig;
 use tp_fabric::session::{Group, Session, SessionError, SessionHooks};
 use tp_fabric::settings::{Settings, Source};
 use tp_receipt::event::{Fate, Hello, Kind, Setting};
@@ -88,7 +90,7 @@ pub fn refusal(error: SessionError) -> Refusal {
 }
 
 /// Boots, runs the job and leaves; the exit code is that of the job's checks.
-pub fn run(job: &Job, settings: &Settings, sink: &Sink) -> Result<u8, Refusal> {
+pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink) -> Result<u8, Refusal> {
     if let Job::Failfast(injection, at) = job {
         before_the_group(*injection, *at, settings, sink)?;
     }
@@ -101,8 +103,8 @@ pub fn run(job: &Job, settings: &Settings, sink: &Sink) -> Result<u8, Refusal> {
     }
     let opening = Instant::now();
     let session = match job {
-        Job::RoceHost => roce_host::open(group, settings)?,
-        _ => Session::with_host(group, settings).map_err(refusal)?,
+        Job::RoceHost(_) => roce_host::open(group, settings, rdma)?,
+        _ => Session::with_host_by(group, settings, Delivery::Direct, rdma).map_err(refusal)?,
     };
     tell(&session, opening.elapsed(), sink);
     work(job, &session, settings, sink);
@@ -188,9 +190,9 @@ fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
                 fate.fatal("suite", &why);
             }
         }
-        Job::RoceHost => {
+        Job::RoceHost(calls) => {
             fate.set_phase("roce-host");
-            if let Err(why) = roce_host::run(on, sink) {
+            if let Err(why) = roce_host::run(on, *calls, sink) {
                 sink.summary();
                 fate.fatal("roce-host", &why);
             }

@@ -192,5 +192,6 @@ fn on_the_group(command: &Command, sources: &mut Sources, sink: &Sink) -> Result
         return Err(Refusal::usage(format!("{} runs on no group", command.name())));
     };
     group::introduce(&settings, sink)?;
-    group::run(&job, &settings, sink)
+    let rdma = hca::rdma(sources, &settings, sink);
+    group::run(&job, &settings, rdma, sink)
 }

@@ -12,14 +12,16 @@ use tp_fabric::types::{BackendKind, WireKind, World};
 
 /// Most ranks that the host backend serves.
 const HOST_WORLD: u32 = 64;
+/// Where the kernel shows its RDMA devices.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
 /// The share of the available memory that buffers may take: the rest of the host goes on living.
 const MEMORY_SHARE: f64 = 0.8;
 
 /// A command of the group, checked: what it needs to know beyond the settings.
 #[derive(Debug)]
 pub enum Job {
-    /// `roce-host`.
-    RoceHost,
+    /// `roce-host`, with this many timed gathers of each size.
+    RoceHost(usize),
     /// `suite`, only the checks whose names contain this text.
     Suite(Option<String>),
     /// `failfast`.
@@ -49,7 +51,7 @@ pub fn settings(sources: &mut Sources, named: Option<&str>) -> Result<Settings, 
 /// The job of a command that runs on the group; `None` for a command that is none.
 pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusal> {
     let job = match command {
-        Command::RoceHost => Job::RoceHost,
+        Command::RoceHost(args) => Job::RoceHost(args.calls),
         Command::Suite(args) => {
             checks(args, settings)?;
             Job::Suite(args.only.clone())
@@ -60,7 +62,7 @@ pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusa
     };
     // `roce-host` proves the protocol on host memory, whatever backend is set.
     let backend = match job {
-        Job::RoceHost => BackendKind::Host,
+        Job::RoceHost(_) => BackendKind::Host,
         _ => settings.backend.unwrap_or(BackendKind::Host),
     };
     devices::refuse(backend)?;
@@ -91,10 +93,14 @@ fn host(settings: &Settings) -> Result<(), Refusal> {
         );
         return Err(Refusal::usage(text));
     }
-    if settings.wire == Some(WireKind::Verbs) {
-        return Err(Refusal::cannot(
-            "wire verbs is not built into this runner yet: take shm on one host, tcp between hosts",
-        ));
+    if settings.wire == Some(WireKind::Verbs) && settings.world.0 > 1 {
+        let devices = std::fs::read_dir(RDMA_DEVICES).map_or(0, Iterator::count);
+        if devices == 0 {
+            return Err(Refusal::cannot(format!(
+                "wire verbs needs an RDMA port, and {RDMA_DEVICES} shows none: load the network card's RDMA driver, or take shm \
+                 on one host, tcp between hosts"
+            )));
+        }
     }
     Ok(())
 }

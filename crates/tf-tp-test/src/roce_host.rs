@@ -9,6 +9,7 @@ use std::time::Instant;
 use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
 use tp_fabric::fill::{self, Pattern};
 use tp_fabric::host::Delivery;
+use tp_fabric::rails::RdmaConfig;
 use tp_fabric::session::{Group, Session};
 use tp_fabric::settings::Settings;
 use tp_fabric::types::{DType, Rank};
@@ -20,7 +21,7 @@ pub const GATHERS: usize = 1000;
 pub const LARGEST: usize = 262_144;
 /// Sizes whose latency is taken, bytes a rank.
 pub const LATENCY_SIZES: [usize; 6] = [16, 4096, 8192, 16_384, 65_536, 262_144];
-/// Timed gathers of each size.
+/// Timed gathers of each size, unless given.
 pub const LATENCY_CALLS: usize = 2000;
 /// Group of the check in events.
 const GROUP: &str = "roce-host";
@@ -50,12 +51,12 @@ impl From<CollectiveError> for Wrong {
 
 /// Opens the host backend as for a GPU: the calling thread stages into the region and rings the doorbell, a proxy thread
 /// hands the messages to the wire.
-pub fn open(group: Group, settings: &Settings) -> Result<Session, Refusal> {
-    Session::with_host_by(group, settings, Delivery::Doorbell).map_err(refusal)
+pub fn open(group: Group, settings: &Settings, rdma: Option<RdmaConfig>) -> Result<Session, Refusal> {
+    Session::with_host_by(group, settings, Delivery::Doorbell, rdma).map_err(refusal)
 }
 
-/// Gathers, then latencies. `Err` when the transport is broken.
-pub fn run(on: &dyn Collectives, sink: &Sink) -> Result<(), String> {
+/// Gathers, then the latencies of `calls` gathers of each size. `Err` when the transport is broken.
+pub fn run(on: &dyn Collectives, calls: usize, sink: &Sink) -> Result<(), String> {
     let name = check_name(on);
     match gathers(on, sink) {
         Ok(()) => sink.check(GROUP, &name, Outcome::Passed, None),
@@ -65,7 +66,7 @@ pub fn run(on: &dyn Collectives, sink: &Sink) -> Result<(), String> {
             return Err(why);
         }
     }
-    match latencies(on, sink) {
+    match latencies(on, calls, sink) {
         Ok(()) => Ok(()),
         Err(Wrong::Bytes(why) | Wrong::Transport(why)) => Err(why),
     }
@@ -112,7 +113,7 @@ pub fn gathers(on: &dyn Collectives, sink: &Sink) -> Result<(), Wrong> {
 }
 
 /// The timed gathers; rank 0 reports.
-pub fn latencies(on: &dyn Collectives, sink: &Sink) -> Result<(), Wrong> {
+pub fn latencies(on: &dyn Collectives, calls: usize, sink: &Sink) -> Result<(), Wrong> {
     for bytes in LATENCY_SIZES {
         let send = fill::bytes(bytes, DType::U8, 0, on.rank(), Pattern::Uniform);
         let mut recv = vec![0; bytes * on.world().size()];
@@ -120,8 +121,8 @@ pub fn latencies(on: &dyn Collectives, sink: &Sink) -> Result<(), Wrong> {
             on.all_gather_bytes(&send, &mut recv, DType::U8)?;
         }
         on.barrier()?;
-        let mut times = Vec::with_capacity(LATENCY_CALLS);
-        for _ in 0..LATENCY_CALLS {
+        let mut times = Vec::with_capacity(calls);
+        for _ in 0..calls {
             let began = Instant::now();
             on.all_gather_bytes(&send, &mut recv, DType::U8)?;
             times.push(began.elapsed());

@@ -67,6 +67,12 @@ fn libibverbs(env: &dyn Fn(&str) -> Option<OsString>) -> Finding {
     }
 }
 
+/// Version of the NCCL that would be used, where one is found.
+pub fn nccl_version(env: &dyn Fn(&str) -> Option<OsString>) -> Option<(u32, u32, u32)> {
+    let version = tp_nccl::probe(&tp_nccl::Search::new(env)).version?;
+    Some((version.major, version.minor, version.patch))
+}
+
 fn libnccl(env: &dyn Fn(&str) -> Option<OsString>) -> Finding {
     let probe = tp_nccl::probe(&tp_nccl::Search::new(env));
     let fix = match &probe.error {

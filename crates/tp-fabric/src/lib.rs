@@ -14,6 +14,7 @@ pub mod oracle;
 mod os;
 pub mod plan;
 pub mod proxy;
+pub mod rails;
 pub mod region;
 pub mod secret;
 pub mod session;

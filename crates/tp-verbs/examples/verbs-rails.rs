@@ -262,7 +262,7 @@ fn gathers(rails: &[(End, End); 2]) -> Outcome {
                 remote_key: poster.remote.key,
                 writes,
                 flags: &flags,
-                flags_inside: false,
+                flags_inside: None,
             };
             from.post(&poster.chain(&put)?)?;
         }
@@ -304,7 +304,7 @@ fn small_puts((from, to): &(End, End)) -> Outcome {
             remote_key: poster.remote.key,
             writes: &writes,
             flags: &[],
-            flags_inside: true,
+            flags_inside: Some(value),
         };
         let chain = poster.chain(&put)?;
         if chain.requests().len() != 1 {
@@ -335,7 +335,7 @@ fn one_write(poster: &Poster, id: u64) -> Result<Chain, Box<dyn Error>> {
         remote_key: poster.remote.key,
         writes: &writes,
         flags: &flags,
-        flags_inside: false,
+        flags_inside: None,
     };
     Ok(poster.chain(&put)?)
 }

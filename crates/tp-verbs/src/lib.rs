@@ -37,7 +37,7 @@ pub use error::{Details, Error, Place};
 pub use event::{Event, EventKind};
 pub use gid::{Gid, GidType, PortNum};
 pub use library::{Attempt, Functions, LoadError, REQUIRED, Verbs};
-pub use memory::{MemoryRegion, Pages, ProtectionDomain};
+pub use memory::{MemoryRegion, Pages, ProtectionDomain, protect};
 pub use probe::{Probe, probe};
 pub use queue_pair::{Capacity, Far, Near, Path, QueuePair, State};
 pub use search::Search;

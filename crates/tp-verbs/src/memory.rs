@@ -11,6 +11,19 @@ use crate::os;
 use crate::post::Window;
 use crate::sys::*;
 
+/// Keeps memory of somebody else out of forked children and free of huge pages, as [`Pages`] are, and reads the kernel's own
+/// account of the mapping to see that it is so.
+///
+/// # Safety
+/// The range is a mapping of the caller, in whole pages.
+///
+/// # Errors
+/// The kernel refuses, or does not say that it was done.
+pub unsafe fn protect(address: *mut u8, length: usize) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { os::keep_from_children_and_huge_pages(address.cast(), length) }
+}
+
 /// Anonymous zeroed pages, private to this process: not copied by fork and free of huge pages, so that their physical
 /// addresses stay what the device was told.
 #[derive(Debug)]
@@ -183,6 +196,11 @@ impl MemoryRegion {
             raw,
             _pages: None,
         })
+    }
+
+    /// Its protection domain.
+    pub fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
     }
 
     /// The range and the key for requests of this end.

@@ -63,8 +63,8 @@ pub struct Put<'a> {
     pub writes: &'a [Write],
     /// The flags, written after all of the payload.
     pub flags: &'a [Flag],
-    /// The payload is one write that carries its own flags; there are no separate ones.
-    pub flags_inside: bool,
+    /// The last write carries flags of this value inside itself; there are no separate ones.
+    pub flags_inside: Option<u32>,
 }
 
 /// Where a request's bytes come from.
@@ -141,8 +141,8 @@ pub enum Refused {
         /// Its address there.
         address: u64,
     },
-    /// A payload with its flags inside must be one write without flags after it.
-    #[error("refused to post: a payload with its flags inside is one write and has no other flags")]
+    /// Where the last write carries the flags, there is one, and no flags come after it.
+    #[error("refused to post: where the last write carries the flags, there are no others")]
     FlagsInside,
     /// A write without bytes.
     #[error("refused to post: write {number} has no bytes")]
@@ -255,7 +255,8 @@ impl Poster {
             length: 0,
         };
         for (number, write) in put.writes.iter().enumerate() {
-            chain.push(self.write(number, write, put.flags_inside)?);
+            let last = number + 1 == put.writes.len();
+            chain.push(self.write(number, write, last && put.flags_inside.is_some())?);
         }
         for (number, flag) in put.flags.iter().enumerate() {
             chain.push(self.flag(number, flag)?);
@@ -271,11 +272,11 @@ impl Poster {
         if requests == 0 {
             return Err(Refused::Nothing);
         }
-        if put.flags_inside && (put.writes.len() != 1 || !put.flags.is_empty()) {
-            return Err(Refused::FlagsInside);
-        }
-        if !put.flags_inside && put.flags.is_empty() {
-            return Err(Refused::NoFlag);
+        match put.flags_inside {
+            Some(_) if put.writes.is_empty() || !put.flags.is_empty() => return Err(Refused::FlagsInside),
+            Some(0) => return Err(Refused::ZeroFlag { number: 0 }),
+            None if put.flags.is_empty() => return Err(Refused::NoFlag),
+            _ => {}
         }
         if requests > MAX_CHAIN {
             Err(Refused::TooMany { requests })
@@ -304,6 +305,12 @@ impl Poster {
             });
         }
         self.check_remote(remote, length)?;
+        if flags_inside && !remote.is_multiple_of(4) {
+            return Err(Refused::FlagUnaligned {
+                number: 0,
+                address: remote,
+            });
+        }
         let inline = flags_inside && length <= self.max_inline;
         let source = Source::Memory {
             address: local,

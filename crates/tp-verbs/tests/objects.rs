@@ -115,7 +115,7 @@ fn post(end: &End, id: u64) -> Result<(), Error> {
         remote_key: remote.key,
         writes: &writes,
         flags: &flags,
-        flags_inside: false,
+        flags_inside: None,
     };
     let chain = poster.chain(&put).unwrap();
     // SAFETY: both windows are the region's, which the end holds.

@@ -64,10 +64,10 @@ fn key(window: Window) -> impl Strategy<Value = u32> {
 
 /// Whether the put keeps every rule, judged as a whole and not in the order of the checks.
 fn allowed(put: &Put<'_>) -> bool {
-    let shape = if put.flags_inside {
-        put.writes.len() == 1 && put.flags.is_empty()
-    } else {
-        !put.flags.is_empty()
+    let shape = match (put.flags_inside, put.writes.last()) {
+        (Some(value), Some(last)) => value != 0 && put.flags.is_empty() && last.remote.is_multiple_of(4),
+        (Some(_), None) => false,
+        (None, _) => !put.flags.is_empty(),
     };
     let keys = (put.writes.is_empty() || put.local_key == LOCAL.key) && put.remote_key == REMOTE.key;
     let writes = put.writes.iter().all(|write| {
@@ -91,7 +91,7 @@ proptest! {
         flags in prop::collection::vec(flag(), 0..6),
         local_key in key(LOCAL),
         remote_key in key(REMOTE),
-        flags_inside in prop::bool::weighted(0.2),
+        flags_inside in prop_oneof![4 => Just(None), 1 => prop_oneof![1 => Just(0), 6 => 1u32..].prop_map(Some)],
         id in any::<u64>(),
     ) {
         let put = Put { id, local_key, remote_key, writes: &writes, flags: &flags, flags_inside };
@@ -114,7 +114,8 @@ proptest! {
                 Source::Memory { address, key, inline } => {
                     prop_assert_eq!((address, key), (writes[number].local, LOCAL.key));
                     prop_assert_eq!(request.length, writes[number].length);
-                    prop_assert!(!inline || (flags_inside && request.length <= POSTER.max_inline));
+                    let last = flags_inside.is_some() && number + 1 == requests.len();
+                    prop_assert_eq!(inline, last && request.length <= POSTER.max_inline);
                 }
                 Source::Value(value) => {
                     let flag = flags[number - writes.len()];
@@ -150,7 +151,7 @@ fn right<'a>(writes: &'a [Write], flags: &'a [Flag]) -> Put<'a> {
         remote_key: REMOTE.key,
         writes,
         flags,
-        flags_inside: false,
+        flags_inside: None,
     }
 }
 
@@ -165,7 +166,7 @@ fn each_rule_names_what_broke_it() {
         remote: REMOTE.start + 4096,
         value: 1,
     };
-    let (one, two, flags) = ([good], [good, good], [flag]);
+    let (one, flags) = ([good], [flag]);
     let refused = |put: &Put<'_>| POSTER.chain(put).err();
     assert_eq!(refused(&right(&[good], &[flag])), None);
     assert_eq!(refused(&right(&[], &[])), Some(Refused::Nothing));
@@ -246,10 +247,24 @@ fn each_rule_names_what_broke_it() {
         })
     );
     let inside = Put {
-        flags_inside: true,
-        ..right(&two, &[])
+        flags_inside: Some(1),
+        ..right(&one, &flags)
     };
     assert_eq!(refused(&inside), Some(Refused::FlagsInside));
+    let zero = Put {
+        flags_inside: Some(0),
+        ..right(&one, &[])
+    };
+    assert_eq!(refused(&zero), Some(Refused::ZeroFlag { number: 0 }));
+    let odd = [Write {
+        remote: good.remote + 2,
+        ..good
+    }];
+    let odd = Put {
+        flags_inside: Some(1),
+        ..right(&odd, &[])
+    };
+    assert!(matches!(refused(&odd), Some(Refused::FlagUnaligned { .. })));
     let many = [good; MAX_CHAIN];
     assert_eq!(
         refused(&right(&many, &[flag])),
@@ -274,7 +289,7 @@ fn a_small_put_with_its_flags_inside_is_one_request() {
         length: 256,
     };
     let put = Put {
-        flags_inside: true,
+        flags_inside: Some(1),
         ..right(std::slice::from_ref(&small), &[])
     };
     let chain = POSTER.chain(&put).unwrap();
@@ -282,4 +297,25 @@ fn a_small_put_with_its_flags_inside_is_one_request() {
         panic!("one request, not {}", chain.requests().len())
     };
     assert!(matches!(request.source, Source::Memory { inline: true, .. }) && request.signaled);
+}
+
+#[test]
+fn a_payload_and_a_line_with_its_flags_inside_are_two_requests_and_only_the_line_is_inline() {
+    let write = |at: u64, length| Write {
+        local: LOCAL.start + at,
+        remote: REMOTE.start + at,
+        length,
+    };
+    let writes = [write(0, 128), write(4096, 48)];
+    let put = Put {
+        flags_inside: Some(9),
+        ..right(&writes, &[])
+    };
+    let chain = POSTER.chain(&put).unwrap();
+    let inline: Vec<bool> = chain
+        .requests()
+        .iter()
+        .map(|request| matches!(request.source, Source::Memory { inline: true, .. }))
+        .collect();
+    assert_eq!(inline, [false, true]);
 }

@@ -1,31 +1,43 @@
-//! `hca` over the bootstrap: every rank gives its facts, every rank makes the same pick of all.
+//! `hca` over the bootstrap: every rank gives its facts, every rank makes the same pick of all, and the rails are probed.
 
-use super::{Live, facts, report, root};
+use super::{Live, facts, report, root, search};
 use crate::exit_code::Refusal;
 use crate::group::{hooks, refusal};
 use crate::sink::Sink;
+use std::path::Path;
+use tp_fabric::devices;
+use tp_fabric::rails::{self, RdmaConfig};
 use tp_fabric::session::Group;
-use tp_hca::{Document, Options, PickDocument, RankFacts};
 
-/// Meets the other ranks, trades facts, picks and reports. Ends with the pick's exit code on every rank.
+/// Meets the other ranks, trades facts, probes what they propose, picks and reports. Ends with the pick's exit code on every
+/// rank.
 pub fn run(live: &Live<'_>, sink: &Sink) -> Result<u8, Refusal> {
     let rank = live.settings.rank.0;
-    let mine = facts(root(live.args), live.sources, rank, sink);
+    let root = root(live.args);
+    let mine = facts(root, live.sources, rank, sink);
+    let mut rdma = RdmaConfig::of(mine, search(live.sources));
+    rdma.nccl_version = devices::nccl_version(&|name| live.sources.text(name).map(|(value, _)| value));
+    // What a captured tree shows is not there to be written over.
+    rdma.probe = root == Path::new("/");
     let mut group = Group::open(live.settings, hooks(sink)).map_err(refusal)?;
     group.fate().set_phase("hca");
-    let all = match group.meeting().all_gather("hca facts", &mine.to_bytes()) {
-        Ok(all) => all,
+    let agreed = match rails::agree(group.meeting(), &rdma) {
+        Ok(agreed) => agreed,
         Err(error) => return Err(refusal(group.settle(error))),
     };
-    let document = match document(&all) {
-        Ok(facts) => tp_hca::pick(&facts, &Options::default()),
-        Err(error) => PickDocument::refused(error.into()),
-    };
     group.close();
-    report(&document, live.args.json, Some(rank), false, sink)
-}
-
-fn document(all: &[Vec<u8>]) -> Result<Document, tp_hca::facts::FactsError> {
-    let ranks: Result<Vec<RankFacts>, _> = all.iter().map(|bytes| RankFacts::from_bytes(bytes)).collect();
-    Document::of_ranks(ranks?)
+    if rank == 0 {
+        for retried in &agreed.retried {
+            sink.log("warn", Some("probe-retried"), &retried.to_string());
+        }
+    }
+    if let (Err(why), true) = (&agreed.verbs, rdma.probe && !rdma.facts.ports.is_empty()) {
+        sink.log(
+            "warn",
+            Some("unprobed"),
+            &format!("this rank probes no rail: {why}"),
+        );
+    }
+    let code = report(&agreed.document, live.args.json, Some(rank), false, sink)?;
+    Ok(code)
 }

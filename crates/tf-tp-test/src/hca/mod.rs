@@ -8,6 +8,8 @@ use crate::sink::Sink;
 use crate::stdout;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
+use tp_fabric::rails::RdmaConfig;
 use tp_fabric::secret::Secret;
 use tp_fabric::settings::{Settings, Sources};
 use tp_hca::document::{By, RankPick};
@@ -26,6 +28,14 @@ fn facts(root: &Path, sources: &Sources, rank: u32, sink: &Sink) -> RankFacts {
         sink.log("warn", None, note);
     }
     capture.facts.rank = rank;
+    // What makes two ranks count as on one host is one thing for the pick and for shared memory.
+    if let Some(id) = sources
+        .text("TF_TP_HOST_ID")
+        .and_then(|(id, _)| id.into_string().ok())
+        && !id.trim().is_empty()
+    {
+        capture.facts.host = Some(id.trim().to_owned());
+    }
     for name in variables(sources) {
         if let Some(value) = sources
             .text(&name)
@@ -101,6 +111,27 @@ pub fn from_file(file: &Path, args: &HcaArgs, only: Option<u32>, sink: &Sink) ->
         return report(&PickDocument::refused(error), args.json, only, true, sink);
     }
     report(&document, args.json, only, true, sink)
+}
+
+/// What this rank brings to a pick of rails for its own transport, and how it says what was picked.
+pub fn rdma(sources: &Sources, settings: &Settings, sink: &Sink) -> Option<RdmaConfig> {
+    if !settings.may_use_rdma() {
+        return None;
+    }
+    let rank = settings.rank.0;
+    let mut rdma = RdmaConfig::of(facts(Path::new("/"), sources, rank, sink), search(sources));
+    let tell = sink.clone();
+    rdma.on_pick = Some(Arc::new(move |document: &PickDocument| {
+        if let Some(pick) = document.rank(rank) {
+            events(pick, false, &tell);
+        }
+    }));
+    Some(rdma)
+}
+
+/// Where libibverbs is looked for, by the variables in force.
+fn search(sources: &Sources) -> tp_fabric::rails::Search {
+    tp_fabric::rails::Search::new(&|name| sources.text(name).map(|(value, _)| value))
 }
 
 /// Says what was picked: one JSON document, or tables for people, events, and `NCCL_IB_HCA=…` on standard output.

@@ -1,6 +1,7 @@
 //! What the host backend is opened with, and why it could not be.
 
 use crate::meeting::MeetingError;
+use crate::rails::RdmaConfig;
 use crate::types::{Rank, WireKind, World};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,8 +20,11 @@ pub enum Delivery {
 /// checked when it is opened.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The wire; `None` takes shared memory where all ranks are on one host, TCP otherwise.
+    /// The wire; `None` takes shared memory where all ranks are on one host, RDMA where `rdma` finds rails between all that
+    /// are not, TCP otherwise.
     pub wire: Option<WireKind>,
+    /// What this rank brings to the pick of rails; `None` where it has nothing to do with RDMA.
+    pub rdma: Option<RdmaConfig>,
     /// Bytes of one slot: the largest message; larger calls go in several. Rounded up to a multiple of 4096; 4 KiB to
     /// 16 MiB.
     pub slot_bytes: usize,
@@ -46,6 +50,7 @@ impl Default for HostConfig {
     fn default() -> Self {
         Self {
             wire: None,
+            rdma: None,
             slot_bytes: 256 << 10,
             one_shot_max: 32 << 10,
             wait: Duration::from_secs(120),
@@ -87,6 +92,9 @@ pub enum OpenError {
         /// Why not, and what to take.
         reason: String,
     },
+    /// The ranks have no rails; its exit code says whether a variable or the fabric is at fault.
+    #[error("failed to open the host backend over verbs: {0}")]
+    Rails(tp_hca::PickError),
     /// Ranks have different layouts or settings.
     #[error("failed to open the host backend: {field} is {mine} on this rank and {theirs} on rank {rank}")]
     Disagree {

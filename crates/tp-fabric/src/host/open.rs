@@ -7,7 +7,7 @@ use crate::meeting::Meeting;
 use crate::proxy::Proxy;
 use crate::region::{Layout, Mapping, Region, layout};
 use crate::types::{Rank, WireKind, World};
-use crate::wire::{Opened, shm, tcp};
+use crate::wire::{Opened, choose, shm};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,29 +23,10 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<HostBackend, 
 
     let hosts = agree(meeting, &fields(&layout, cfg))?;
     let neighbours = hosts.iter().filter(|host| **host == hosts[me.index()]).count();
-    let one_host = neighbours == world.size();
-    let opened = match (cfg.wire, one_host) {
-        _ if world.size() == 1 => alone(layout)?,
-        (Some(WireKind::Verbs), _) => {
-            let reason = "the host backend goes over shm or tcp; verbs serves the roce backend".to_owned();
-            return Err(OpenError::NoWire {
-                wire: WireKind::Verbs,
-                reason,
-            });
-        }
-        (Some(WireKind::Shm), false) => {
-            let other = world
-                .ranks()
-                .find(|r| hosts[r.index()] != hosts[me.index()])
-                .unwrap_or(me);
-            let reason = format!("rank {other} is on another host than rank {me}; take tcp");
-            return Err(OpenError::NoWire {
-                wire: WireKind::Shm,
-                reason,
-            });
-        }
-        (Some(WireKind::Shm) | None, true) => shm::open(meeting, layout)?,
-        (Some(WireKind::Tcp), _) | (None, false) => tcp::open(meeting, layout, cfg)?,
+    let opened = if world.size() == 1 {
+        alone(layout)?
+    } else {
+        choose::open(meeting, layout, &hosts, cfg)?
     };
 
     let delivery = if opened.wire.needs_staging() {

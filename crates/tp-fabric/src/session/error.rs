@@ -53,6 +53,7 @@ impl SessionError {
             Self::Meeting(error) => of_meeting(error),
             Self::Host(OpenError::Config { .. } | OpenError::World { .. } | OpenError::Disagree { .. }) => 2,
             Self::Host(OpenError::Meeting(error)) => of_meeting(error),
+            Self::Host(OpenError::Rails(error)) => error.exit_code().into(),
             Self::Host(_) => 3,
             Self::Collective(_) => EXIT_CODE,
         }

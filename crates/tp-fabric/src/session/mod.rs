@@ -14,6 +14,7 @@ use crate::host::{self, Delivery, HostConfig};
 use crate::identity;
 use crate::meeting::{Meeting, MeetingError};
 use crate::plan::{PlanConfig, PlanLink};
+use crate::rails::RdmaConfig;
 use crate::settings::Settings;
 use crate::types::{BackendKind, Rank, World};
 use std::fmt;
@@ -198,19 +199,29 @@ impl Session {
         }
     }
 
-    /// Opens the host backend on a group that has met.
+    /// Opens the host backend on a group that has met. Where RDMA may be used, the rails are picked from this host's ports as
+    /// they are now and from the process's environment.
     pub fn with_host(group: Group, settings: &Settings) -> Result<Self, SessionError> {
-        Self::with_host_by(group, settings, Delivery::Direct)
+        let rdma = settings
+            .may_use_rdma()
+            .then(|| RdmaConfig::live(&|name| std::env::var(name).ok()));
+        Self::with_host_by(group, settings, Delivery::Direct, rdma)
     }
 
-    /// As [`with_host`](Self::with_host), with messages delivered as `delivery` says.
+    /// As [`with_host`](Self::with_host), with messages delivered as `delivery` says and rails picked from what `rdma` brings.
     pub fn with_host_by(
         mut group: Group,
         settings: &Settings,
         delivery: Delivery,
+        rdma: Option<RdmaConfig>,
     ) -> Result<Self, SessionError> {
         let config = HostConfig {
             wire: settings.wire,
+            rdma: rdma.map(|rdma| RdmaConfig {
+                traffic_class: settings.roce.traffic_class,
+                liveness: settings.heartbeat_limit,
+                ..rdma
+            }),
             slot_bytes: settings.slot_bytes,
             wait: settings.wait,
             setup: settings.boot_timeout,

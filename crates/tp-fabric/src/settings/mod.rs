@@ -150,6 +150,11 @@ impl Settings {
         &self.warnings
     }
 
+    /// Whether ranks may reach each other by RDMA under these settings.
+    pub fn may_use_rdma(&self) -> bool {
+        self.world.0 > 1 && matches!(self.wire, None | Some(WireKind::Verbs))
+    }
+
     /// The settings that all ranks must share, as the agreement compares them. Unset ones stand as `unset`.
     pub fn agreed_fields(&self) -> Vec<(String, String)> {
         let must = |row: &&Row| find(row.name).is_some_and(|spec| spec.agree);
@@ -187,7 +192,7 @@ impl Settings {
         };
         let roce = Roce {
             hca: text(&t::ROCE_HCA),
-            rails: small(&t::ROCE_HCAS)?,
+            rails: small(&t::ROCE_HCAS).unwrap_or(32),
             fallback_to_nccl: text(&t::ROCE_FALLBACK)? == "nccl",
             traffic_class: u8::try_from(small(&t::ROCE_TC).or(small(&t::NCCL_IB_TC)).unwrap_or(0)).ok()?,
             proxy_cpu: small(&t::ROCE_CPU),

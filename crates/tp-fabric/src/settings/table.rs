@@ -132,8 +132,12 @@ table! {
                   NCCL_IB_HCA it is a port.",
     }
     ROCE_HCAS "TF_TP_ROCE_HCAS" {
-        kind: Kind::Integer { min: 1, max: 2 }, default: "2", unit: "rails", reader: Reader::Pick,
+        kind: Kind::Integer { min: 1, max: 32 }, unset: "all that there are, 32 at most", unit: "rails", reader: Reader::Pick,
         meaning: "Most rails that the pick takes for a pair of ranks.",
+    }
+    ROCE_SOFT "TF_TP_ROCE_SOFT" {
+        kind: Kind::Switch, default: "0", reader: Reader::Pick,
+        meaning: "Whether software RDMA devices (rxe, siw) may be taken; they prove the protocol and say nothing about hardware.",
     }
     ROCE_FALLBACK "TF_TP_ROCE_FALLBACK" {
         kind: Kind::Words(&["error", "nccl"]), default: "error", reader: Reader::Backend, agree: true,

@@ -3,8 +3,10 @@
 //! [`Wire`] is all that the host backend and the proxy know of it. A wire is opened by all ranks together, over a
 //! [`Meeting`](crate::meeting::Meeting), and ends with [`Opened`]: this rank's own region, and the way to the others'.
 
+pub(crate) mod choose;
 pub mod shm;
 pub mod tcp;
+pub mod verbs;
 
 use crate::region::{Header, Region};
 use crate::types::{Rank, WireKind};

@@ -18,26 +18,9 @@ use std::time::Duration;
 pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenError> {
     let me = meeting.rank();
     let stride = layout.total().next_multiple_of(layout::PAGE);
-    let len = stride.checked_mul(layout.world().size());
-    let len = len.ok_or_else(|| failed("size the shared memory", "more bytes than an address can hold"))?;
-
-    let (mut mine, mut fd) = offer(meeting, len, SharedFile::nameless)?;
-    let reached = meeting.all_gather("open the shared memory", &[u8::from(fd.is_ok())])?;
-    if reached.iter().any(|answer| answer != &[1]) {
-        (mine, fd) = offer(meeting, len, SharedFile::named)?;
-    }
-
-    let mapped = fd.and_then(|fd| Ok((Mapping::shared(&fd, len)?, fd)));
-    let mapped = mapped.and_then(|(mapping, fd)| {
-        // Each rank has its own part backed now, so that a full /dev/shm is an error here and not a signal later.
-        os::reserve(&fd, (me.index() * stride) as u64, stride as u64)?;
-        Ok(mapping)
-    });
-    let outcome = mapped.as_ref().map(drop).map_err(told);
-    let outcome = meeting.verdict("map the shared memory", outcome);
-    drop(mine);
-    outcome?;
-    let mapping = Arc::new(mapped.map_err(|e| failed("map the shared memory", &told(&e)))?);
+    let all: Vec<Rank> = layout.world().ranks().collect();
+    let mapping = share(meeting, &all, stride)?
+        .ok_or_else(|| failed("map the shared memory", "nobody to share it with"))?;
 
     let region = |rank: Rank| {
         let region = Region::new(&mapping, rank.index() * stride, layout);
@@ -55,23 +38,64 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
     })
 }
 
-/// Rank 0 makes the file and says where it is; the others open it. The file itself is rank 0's alone.
+/// Memory that the ranks of `group` share, `stride` bytes for each in the group's order; none where this rank is alone in its
+/// group. Collective over `meeting`: every rank names the group that it is in, ascending.
+pub(super) fn share(
+    meeting: &mut dyn Meeting,
+    group: &[Rank],
+    stride: usize,
+) -> Result<Option<Arc<Mapping>>, OpenError> {
+    let me = meeting.rank();
+    let len = stride.checked_mul(group.len());
+    let len = len.ok_or_else(|| failed("size the shared memory", "more bytes than an address can hold"))?;
+
+    let (mut mine, mut fd) = offer(meeting, group, len, SharedFile::nameless)?;
+    let reached = meeting.all_gather("open the shared memory", &[u8::from(fd.is_ok())])?;
+    if reached.iter().any(|answer| answer != &[1]) {
+        (mine, fd) = offer(meeting, group, len, SharedFile::named)?;
+    }
+
+    let place = group.iter().position(|rank| *rank == me).unwrap_or(0);
+    let mapped = fd.and_then(|fd| fd.map(|fd| Ok((Mapping::shared(&fd, len)?, fd))).transpose());
+    let mapped = mapped.and_then(|mapped| {
+        let Some((mapping, fd)) = mapped else {
+            return Ok(None);
+        };
+        // Each rank has its own part backed now, so that a full /dev/shm is an error here and not a signal later.
+        os::reserve(&fd, (place * stride) as u64, stride as u64)?;
+        Ok(Some(mapping))
+    });
+    let outcome = mapped.as_ref().map(drop).map_err(told);
+    let outcome = meeting.verdict("map the shared memory", outcome);
+    drop(mine);
+    outcome?;
+    let mapping = mapped.map_err(|e| failed("map the shared memory", &told(&e)))?;
+    Ok(mapping.map(Arc::new))
+}
+
+/// The first rank of each group makes the file and says where it is; the others open it. The file itself is that rank's
+/// alone.
 fn offer(
     meeting: &mut dyn Meeting,
+    group: &[Rank],
     len: usize,
     make: fn(usize) -> io::Result<SharedFile>,
-) -> Result<(Option<SharedFile>, io::Result<OwnedFd>), OpenError> {
-    let made = (meeting.rank() == Rank(0)).then(|| make(len)).transpose();
+) -> Result<(Option<SharedFile>, io::Result<Option<OwnedFd>>), OpenError> {
+    let leader = group.first().copied().filter(|_| group.len() > 1);
+    let made = (leader == Some(meeting.rank())).then(|| make(len)).transpose();
     let outcome = made.as_ref().map(drop).map_err(told);
     meeting.verdict("make the shared memory", outcome)?;
     let mine = made.map_err(|e| failed("make the shared memory", &told(&e)))?;
     let place = mine
         .as_ref()
         .map_or_else(String::new, |file| file.place().to_string());
-    let place = meeting.broadcast("name the shared memory", place.as_bytes())?;
-    let fd = match &mine {
-        Some(file) => file.fd(),
-        None => Place::parse(&place).and_then(|place| place.open(len)),
+    let places = meeting.all_gather("name the shared memory", place.as_bytes())?;
+    let fd = match (&mine, leader) {
+        (Some(file), _) => file.fd().map(Some),
+        (None, Some(leader)) => {
+            Place::parse(&places[leader.index()]).and_then(|place| place.open(len).map(Some))
+        }
+        (None, None) => Ok(None),
     };
     Ok((mine, fd))
 }
