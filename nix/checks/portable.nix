@@ -28,12 +28,24 @@ runCommand "tp-bringup-portable-check"
       exit 1
     fi
     test "$(patchelf --print-interpreter $f)" = ${loader}
-    test -z "$(patchelf --print-rpath $f)"
-    newest=$(objdump -T $f | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
-    echo "newest symbol version: $newest"
-    test "$(printf '%s\n' "$newest" GLIBC_${portable.glibc} | sort -V | tail -n 1)" = GLIBC_${portable.glibc}
+    rpath=$(patchelf --print-rpath $f)
+    if [ -n "$rpath" ]; then
+      echo "portable: a run path is in the binary: $rpath" >&2
+      exit 1
+    fi
     needed=$(patchelf --print-needed $f | sort | tr '\n' ' ')
     echo "needs: $needed"
-    case "$needed" in *ssl* | *crypto* | *cuda* | *nccl* | *ibverbs*) exit 1 ;; esac
+    case "$needed" in
+      *ssl* | *crypto* | *cuda* | *nccl* | *ibverbs*)
+        echo "portable: a library that hosts need not have is linked" >&2
+        exit 1
+        ;;
+    esac
+    newest=$(objdump -T $f | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+    echo "newest symbol version: $newest"
+    if test "$(printf '%s\n' "$newest" GLIBC_${portable.glibc} | sort -V | tail -n 1)" != GLIBC_${portable.glibc}; then
+      echo "portable: $newest is newer than glibc ${portable.glibc}" >&2
+      exit 1
+    fi
     touch $out
   ''
