@@ -5,6 +5,7 @@
 //! usual failures mean. The binary is a thin shell over [`cli`].
 
 pub mod cli;
+pub mod deploy;
 pub mod diagnosis;
 pub mod display;
 pub mod error;

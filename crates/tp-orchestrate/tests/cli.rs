@@ -174,16 +174,16 @@ fn a_runner_that_is_not_there_or_does_not_answer() {
 }
 
 #[test]
-fn launchers_that_are_planned_and_not_run() {
+fn every_launcher_can_be_planned() {
     for (launcher, via) in [("ssh", "ssh here"), ("slurm", "srun")] {
         let scratch = scratch(&TWO.replace("\"local\"", &format!("\"{launcher}\"")));
-        let line = refused(&scratch, 3, &RUN);
-        assert!(
-            line.contains(&format!(
-                "the `{launcher}` launcher can be planned and not yet run"
-            )),
-            "{line}"
-        );
+        if launcher == "slurm" {
+            let line = refused(&scratch, 3, &RUN);
+            assert!(
+                line.contains("the `slurm` launcher can be planned and not yet run"),
+                "{line}"
+            );
+        }
         let output = scratch.output(&["plan", "inventory.toml"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(

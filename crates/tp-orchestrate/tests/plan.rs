@@ -222,6 +222,7 @@ fn without_ports_and_facts_the_pick_is_left_out_and_said() {
 fn gpus_are_dealt_out_where_there_is_one_for_each_rank() {
     let capabilities = Capabilities {
         gpus: Some(2),
+        host_gpus: Default::default(),
         cpus: None,
         rdma_ports: Some(false),
         backends: Some(

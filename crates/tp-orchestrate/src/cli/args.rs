@@ -25,8 +25,12 @@ pub enum Command {
     Hca(HcaArgs),
     /// Print what `run` would do: every command, on every host, in order
     Plan(PlanArgs),
+    /// Bring the runner to every host
+    Push(PushArgs),
     /// Run the plan and leave a receipt
     Run(RunArgs),
+    /// End what an interrupted run left on the hosts
+    Stop(StopArgs),
     /// Print a receipt as the Markdown that people paste into a pull request
     Report(ReportArgs),
     /// Look at receipts
@@ -42,9 +46,9 @@ pub enum Command {
 pub struct Target {
     /// The inventory, a TOML file
     pub inventory: PathBuf,
-    /// The runner; the tf-tp-test beside this program unless given
+    /// The runner; the tf-tp-test beside this program unless given. Once for each system where the hosts have several
     #[arg(long, value_name = "FILE")]
-    pub runner: Option<PathBuf>,
+    pub runner: Vec<PathBuf>,
 }
 
 /// What of the matrix is meant.
@@ -81,6 +85,45 @@ pub struct PlanArgs {
     /// What.
     #[command(flatten)]
     pub select: Select,
+    /// Ask the hosts what they can do, as `run` does; without it the inventory is believed where hosts are elsewhere
+    #[arg(long)]
+    pub ask: bool,
+    /// Print one JSON document and nothing else on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `push`.
+#[derive(Debug, Args)]
+pub struct PushArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// A file that goes with the runner, e.g. libnccl.so.2
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<PathBuf>,
+    /// Take away every other runner and file that nobody uses
+    #[arg(long)]
+    pub prune: bool,
+    /// Add the keys of hosts of which none is known to ~/.ssh/known_hosts, one host after the other
+    #[arg(long)]
+    pub accept_new_host_keys: bool,
+    /// Print one JSON document and nothing else on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// The inventory, a TOML file
+    pub inventory: PathBuf,
+    /// End this run's ranks too, whoever began it: the first part of a session's name
+    #[arg(long, value_name = "RUN")]
+    pub run: Vec<String>,
+    /// Only list what there is
+    #[arg(long)]
+    pub list: bool,
     /// Print one JSON document and nothing else on standard output
     #[arg(long)]
     pub json: bool,

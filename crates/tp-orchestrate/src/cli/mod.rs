@@ -4,9 +4,11 @@ mod args;
 mod hca;
 mod out;
 mod plan;
+mod push;
 mod receipt;
 mod run;
 mod shell;
+mod stop;
 mod version;
 
 pub use args::Cli;
@@ -40,7 +42,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     match cli.command {
         Command::Hca(args) => hca::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Push(args) => push::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Stop(args) => stop::run(&args),
         Command::Report(args) => receipt::report(&args),
         Command::Receipt(args) => receipt::run(&args),
         Command::Completions(args) => shell::completions(&args),

@@ -4,32 +4,27 @@ use super::args::RunArgs;
 use super::plan;
 use crate::Error;
 use crate::display::reporter;
-use crate::exec::{self, Begin, Context, Earlier, Interrupt, Ledger, ModelFacts, RunOptions, Runner};
-use crate::host::{Host, LocalHost};
-use crate::inventory::{Inventory, Launcher};
+use crate::exec::fleet::{Bring, Fleet};
+use crate::exec::mark::RunMark;
+use crate::exec::{self, Begin, Context, Earlier, Interrupt, Ledger, ModelFacts, RunOptions};
+use crate::inventory::Inventory;
 use crate::plan::Plan;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tp_receipt::redact::{Keyring, Redactor};
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
     let inventory = Inventory::load(&args.target.inventory)?;
-    if inventory.launcher != Launcher::Local {
-        return Err(Error::Refused(format!(
-            "the `{}` launcher can be planned and not yet run; `launcher = \"local\"` runs on this machine",
-            inventory.launcher.name()
-        )));
+    let fleet = Fleet::open(&inventory, &args.target.runner, Bring::Missing)?;
+    for note in &fleet.notes {
+        super::say(note);
     }
-    exec::check_machine(&inventory)?;
-    let (plan, runner) = plan::make(&inventory, &args.target, &args.select)?;
-    let runner = runner.ok_or_else(|| Error::Refused("there is no runner on this machine".to_owned()))?;
+    let plan = plan::with(&inventory, &fleet.capabilities, &args.select)?;
     // From here on a signal ends the run in order, not this process in the middle of a line.
     let interrupt = Interrupt::install()?;
     let run_id = exec::new_run_id()?;
     let facts = ModelFacts::load(&inventory, &plan.places, &run_id)?;
-    let hosts = hosts(&inventory, &runner.path);
-    let (ledger, earlier) = ledger(args, &inventory, &plan, &runner, &run_id)?;
+    let _mark = RunMark::set(&run_id);
+    let (ledger, earlier) = ledger(args, &inventory, &plan, &fleet, &run_id)?;
     let options = RunOptions {
         fail_fast: args.fail_fast,
         repeat: args.repeat,
@@ -37,7 +32,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
     };
     let context = Context {
         run_id: &run_id,
-        hosts: &hosts,
+        hosts: &fleet.hosts,
         facts: &facts,
         interrupt: &interrupt,
     };
@@ -45,24 +40,16 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
     Ok(code)
 }
 
-fn hosts(inventory: &Inventory, runner: &Path) -> BTreeMap<String, Arc<dyn Host>> {
-    let host = |name: &String| -> Arc<dyn Host> { Arc::new(LocalHost::new(name.clone(), runner)) };
-    inventory
-        .hosts
-        .iter()
-        .map(|h| (h.name.clone(), host(&h.name)))
-        .collect()
-}
-
 fn ledger(
     args: &RunArgs,
     inventory: &Inventory,
     plan: &Plan,
-    runner: &Runner,
+    fleet: &Fleet,
     run_id: &str,
 ) -> Result<(Ledger, Earlier), Error> {
     if let Some(dir) = &args.resume {
-        let redacted = exec::is_redacted(dir, runner)?;
+        let runners: Vec<_> = fleet.runners.values().collect();
+        let redacted = exec::is_redacted(dir, &runners)?;
         return Ledger::resume(dir, plan, redactor(redacted)?, reporter(args.json));
     }
     let dir = args.out.clone().unwrap_or_else(|| default_out(inventory));
@@ -70,7 +57,7 @@ fn ledger(
         plan,
         run_id,
         repeat: args.repeat,
-        versions: runner.versions(),
+        versions: fleet.versions(),
         redactor: redactor(!args.no_redact)?,
     };
     Ok((

@@ -27,7 +27,7 @@ pub(super) fn answer(arguments: &[OsString]) -> Option<Result<u8, Error>> {
         format!("revision: {REVISION}"),
     ];
     let asked = find_runner(runner.as_deref().map(Path::new))
-        .and_then(|path| Runner::ask(&LocalHost::new("this machine", path)));
+        .and_then(|path| Runner::ask(&LocalHost::new("this machine", path), &[]));
     match asked {
         Ok(runner) => {
             let (path, sha256) = (runner.path.display(), &runner.sha256);

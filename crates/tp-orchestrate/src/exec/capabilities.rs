@@ -1,36 +1,77 @@
 //! What this machine can do, as the runner's `doctor --json` says.
 
 use crate::Error;
-use crate::host::{Host, LocalHost};
+use crate::host::Host;
 use crate::plan::Capabilities;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long the runner may take to look at this machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Asks the runner on this machine.
+/// Asks the runner on a host, through the words that its ranks are started with.
 ///
 /// # Errors
 /// Refused: the runner gives no document that can be read.
-pub fn capabilities(host: &LocalHost) -> Result<Capabilities, Error> {
-    let argv = [
+pub fn capabilities(host: &dyn Host, prefix: &[String]) -> Result<Capabilities, Error> {
+    let mut argv = prefix.to_vec();
+    argv.extend([
         host.runner().display().to_string(),
         "doctor".to_owned(),
         "--json".to_owned(),
-    ];
+    ]);
     let output = host
         .output(&argv, LIMIT)
         .map_err(|e| Error::Refused(e.to_string()))?;
     let said = || output.stderr.lines().last().unwrap_or("nothing").to_owned();
+    let on = || format!("host {}: {}", host.name(), argv.join(" "));
     let document: Value = serde_json::from_str(output.stdout.trim()).map_err(|e| {
         Error::Refused(format!(
             "{} gave no JSON document ({e}) and said: {}",
-            argv.join(" "),
+            on(),
             said()
         ))
     })?;
-    read(&document).map_err(|what| Error::Refused(format!("{}: {what}", argv.join(" "))))
+    let mut found = read(&document).map_err(|what| Error::Refused(format!("{}: {what}", on())))?;
+    found
+        .host_gpus
+        .insert(host.name().to_owned(), found.gpus.unwrap_or(0));
+    Ok(found)
+}
+
+/// What all hosts can do together: what one of them cannot, none can.
+pub fn merged(hosts: &[(String, Capabilities)]) -> Capabilities {
+    let mut out = Capabilities {
+        gpus: None,
+        host_gpus: BTreeMap::new(),
+        cpus: None,
+        rdma_ports: Some(true),
+        backends: None,
+    };
+    let mut backends: Vec<(String, Result<(), String>)> = Vec::new();
+    for (host, own) in hosts {
+        out.host_gpus.extend(own.host_gpus.clone());
+        out.rdma_ports = Some(out.rdma_ports == Some(true) && own.rdma_ports == Some(true));
+        for (name, can) in own.backends.iter().flatten() {
+            let can = can.clone().map_err(|why| format!("host {host}: {why}"));
+            match backends.iter_mut().find(|(other, _)| other == name) {
+                None => backends.push((name.clone(), can)),
+                Some((_, all)) if all.is_ok() => *all = can,
+                Some(_) => {}
+            }
+        }
+    }
+    for (host, own) in hosts {
+        let has = |name: &str| own.backends.iter().flatten().any(|(other, _)| other == name);
+        for (name, all) in &mut backends {
+            if !has(name) && all.is_ok() {
+                *all = Err(format!("host {host}: its runner does not have it"));
+            }
+        }
+    }
+    out.backends = Some(backends);
+    out
 }
 
 /// Reads the document; what it does not say is not assumed to be there. A backend is what `suite BACKEND` can prove, the
@@ -63,6 +104,7 @@ fn read(document: &Value) -> Result<Capabilities, String> {
     let gpus = document.get("gpus").and_then(Value::as_array).map_or(0, Vec::len);
     Ok(Capabilities {
         gpus: Some(u32::try_from(gpus).unwrap_or(u32::MAX)),
+        host_gpus: BTreeMap::new(),
         // The ranks may use what this process may.
         cpus: std::thread::available_parallelism()
             .ok()
@@ -96,6 +138,38 @@ mod tests {
                 ("host".to_owned(), Ok(())),
                 ("nccl".to_owned(), Err("no GPU".to_owned()))
             ]
+        );
+    }
+
+    #[test]
+    fn what_one_host_cannot_none_can() {
+        let own = |can: bool, gpus: u32, host: &str| {
+            let document = serde_json::json!({
+                "abilities": [
+                    { "command": "suite host", "can": true, "why": "" },
+                    { "command": "hca", "can": can, "why": "no RDMA port" },
+                    { "command": "suite nccl", "can": can, "why": "no libnccl" },
+                ],
+            });
+            let mut own = read(&document).unwrap();
+            own.host_gpus.insert(host.to_owned(), gpus);
+            (host.to_owned(), own)
+        };
+        let all = merged(&[own(true, 8, "a"), own(false, 2, "b")]);
+        assert_eq!(
+            (all.rdma_ports, all.host_gpus["a"], all.host_gpus["b"]),
+            (Some(false), 8, 2)
+        );
+        let nccl = all
+            .backends
+            .unwrap()
+            .into_iter()
+            .find(|(name, _)| name == "nccl")
+            .unwrap();
+        assert_eq!(nccl.1, Err("host b: no libnccl".to_owned()));
+        assert_eq!(
+            merged(&[own(true, 1, "a"), own(true, 1, "b")]).rdma_ports,
+            Some(true)
         );
     }
 

@@ -108,6 +108,20 @@ impl Judge {
         self.end_all(now)
     }
 
+    /// The way to the rank is gone: how it ends is not seen.
+    pub fn lost(&mut self, rank: u32, why: &str, now: Instant) -> Vec<Action> {
+        let Some(state) = self.ranks.get_mut(&rank) else {
+            return Vec::new();
+        };
+        state.gone = true;
+        // Its exit event may have come before the way was lost.
+        if !std::mem::replace(&mut state.exited, true) {
+            self.errors
+                .push(format!("rank {rank}: {why}; how it ended is not known"));
+        }
+        self.end_all(now)
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Instant) -> Vec<Action> {
         if let Some(since) = self.ending {

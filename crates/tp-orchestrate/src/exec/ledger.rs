@@ -4,6 +4,7 @@ use super::{Earlier, Runner, time};
 use crate::Error;
 use crate::display::{Reporter, StepReport, figures};
 use crate::plan::Plan;
+use std::collections::BTreeMap;
 use std::path::Path;
 use tp_receipt::event::Event;
 use tp_receipt::receipt::{Attempt, NotRun, Receipt, Source, Tool};
@@ -30,8 +31,8 @@ pub struct Begin<'a> {
     pub run_id: &'a str,
     /// Attempts at every step.
     pub repeat: u32,
-    /// Versions that are known before the first rank speaks, for every host.
-    pub versions: Vec<(String, String)>,
+    /// Versions that are known before the first rank speaks, by host.
+    pub versions: BTreeMap<String, Vec<(String, String)>>,
     /// What replaces names.
     pub redactor: Redactor,
 }
@@ -225,7 +226,7 @@ fn plan_value(plan: &Plan) -> Result<serde_json::Value, Error> {
 
 /// Whether the receipt in a directory has pseudonyms; a run that is taken up again goes on as it began, with the runner
 /// that it began with.
-pub fn is_redacted(dir: &Path, runner: &Runner) -> Result<bool, Error> {
+pub fn is_redacted(dir: &Path, runners: &[&Runner]) -> Result<bool, Error> {
     let path = dir.join("receipt.json");
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Error::Usage(format!("--resume: {} is no receipt: {e}", dir.display())))?;
@@ -233,8 +234,8 @@ pub fn is_redacted(dir: &Path, runner: &Runner) -> Result<bool, Error> {
         Receipt::from_json(&text).map_err(|e| Error::Usage(format!("--resume: {}: {e}", path.display())))?;
     for host in &receipt.hosts {
         let recorded = host.versions.get("runner_sha256").into_iter();
-        let mut other = recorded.filter(|hash| **hash != runner.sha256);
-        if let Some(hash) = other.next() {
+        let mut other = recorded.filter(|hash| !runners.iter().any(|runner| runner.sha256 == **hash));
+        if let (Some(hash), Some(runner)) = (other.next(), runners.first()) {
             return Err(Error::Usage(format!(
                 "--resume: {} began with a runner of SHA-256 {hash} on {}; {} has {}; name the first one by --runner, or \
                  begin a new run",
@@ -257,7 +258,13 @@ fn run_start(begin: &Begin<'_>) -> RunStart {
             None => hosts.push(HostStart {
                 name: place.host.clone(),
                 ranks: vec![place.rank],
-                versions: begin.versions.iter().cloned().collect(),
+                versions: begin
+                    .versions
+                    .get(&place.host)
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .collect(),
                 ..HostStart::default()
             }),
         }

@@ -2,17 +2,20 @@
 
 mod capabilities;
 mod facts;
+pub mod fleet;
 mod heard;
 mod interrupt;
 mod judge;
 mod ledger;
+pub mod leftovers;
+pub mod mark;
 mod picks;
 mod preflight;
 mod runner;
 mod step;
 pub(crate) mod time;
 
-pub use capabilities::capabilities;
+pub use capabilities::{capabilities, merged};
 pub use facts::{ModelFacts, document as facts_document};
 pub use interrupt::Interrupt;
 pub use ledger::{Begin, Ledger, is_redacted};

@@ -1,7 +1,7 @@
 //! The runner's file: where it is, its hash and its version.
 
 use crate::Error;
-use crate::host::{Host, LocalHost};
+use crate::host::Host;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,17 +45,19 @@ pub fn find_runner(named: Option<&Path>) -> Result<PathBuf, Error> {
 }
 
 impl Runner {
-    /// Asks the runner on a host for its hash and version.
-    pub fn ask(host: &LocalHost) -> Result<Self, Error> {
+    /// Asks the runner on a host for its hash and version, through the words that its ranks are started with.
+    pub fn ask(host: &dyn Host, prefix: &[String]) -> Result<Self, Error> {
         let refused = |e: crate::host::HostError| Error::Refused(e.to_string());
         let path = host.runner().to_owned();
-        let argv = [path.display().to_string(), "--version".to_owned()];
+        let mut argv = prefix.to_vec();
+        argv.extend([path.display().to_string(), "--version".to_owned()]);
         let output = host.output(&argv, VERSION_LIMIT).map_err(refused)?;
         if output.code != Some(0) || output.stdout.trim().is_empty() {
-            let said = output.stderr.lines().next().unwrap_or("nothing");
+            let said = output.stderr.lines().last().unwrap_or("nothing");
             return Err(Error::Refused(format!(
-                "{} --version failed and said: {said}",
-                path.display()
+                "host {}: {} failed and said: {said}",
+                host.name(),
+                argv.join(" ")
             )));
         }
         let version = output

@@ -154,13 +154,22 @@ impl<'a> Trial<'a> {
             .free_port()
             .map_err(|e| e.to_string())?;
         values.set(symbol::PORT, port.to_string());
-        if self.step.is_model() {
-            let file = self.context.facts.write(self.step, &self.key, &values)?;
-            values.set(symbol::FACTS, file.display().to_string());
+        if let Some(address) = self.context.host(&head.host)?.control_address() {
+            values.set(symbol::CONTROL, address.to_string());
         }
+        let facts = match self.step.is_model() {
+            true => Some(self.context.facts.write(self.step, &self.key, &values)?),
+            false => None,
+        };
         let launch = |command: &Command| {
             let host = self.context.host(&command.host)?;
             let mut values = values.clone();
+            if let Some(file) = &facts {
+                let there = host
+                    .provide(self.context.run_id, file)
+                    .map_err(|e| e.to_string())?;
+                values.set(symbol::FACTS, there.display().to_string());
+            }
             values.set(symbol::RUNNER, host.runner().display().to_string());
             let text = |e: symbol::Unresolved| e.to_string();
             let mut settings = BTreeMap::from([("TF_TP_RANK".to_owned(), command.rank.to_string())]);
@@ -288,6 +297,10 @@ impl<'a> Trial<'a> {
                 let actions = self.judge.gone(rank, &how, now);
                 self.act(&actions);
             }
+            What::Lost(why) => {
+                let actions = self.judge.lost(rank, &why, now);
+                self.act(&actions);
+            }
         }
         Ok(())
     }
@@ -324,7 +337,7 @@ impl<'a> Trial<'a> {
             match messages.recv_timeout(TICK) {
                 Ok(Message {
                     rank,
-                    what: What::Ended(_),
+                    what: What::Ended(_) | What::Lost(_),
                 }) => drop(self.judge.gone(rank, "", Instant::now())),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

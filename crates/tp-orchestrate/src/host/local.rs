@@ -1,10 +1,10 @@
 //! Ranks as processes on this machine.
 
 use super::stream::{read_events, read_stderr, write_orders};
-use super::{CommandOutput, Ended, Host, HostError, Launch, Message, RankProcess, What};
+use super::{CommandOutput, Ended, Fault, Host, HostError, Launch, Message, RankProcess, What};
 use crate::os;
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -47,6 +47,7 @@ impl LocalHost {
         HostError {
             host: self.name.clone(),
             what: what.into(),
+            fault: Fault::Other,
         }
     }
 
@@ -132,7 +133,11 @@ impl Host for LocalHost {
                 Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(2)),
                 Ok(None) => {
                     kill_group(&mut child);
-                    return Err(self.error(format!("get an answer from {} within {limit:?}", argv.join(" "))));
+                    let what = format!("get an answer from {} within {limit:?}", argv.join(" "));
+                    return Err(HostError {
+                        fault: Fault::Deadline,
+                        ..self.error(what)
+                    });
                 }
                 Err(e) => return Err(self.error(format!("wait for {}: {e}", argv[0]))),
             }
@@ -142,6 +147,7 @@ impl Host for LocalHost {
             code: status.code(),
             stdout: text(stdout),
             stderr: text(stderr),
+            noise: String::new(),
         })
     }
 
@@ -177,6 +183,16 @@ impl Host for LocalHost {
                 Err(e) => return Err(self.error(format!("read the runner {}: {e}", self.runner.display()))),
             }
         }
+    }
+
+    fn provide(&self, _run_id: &str, file: &Path) -> Result<PathBuf, HostError> {
+        Ok(file.to_owned())
+    }
+
+    fn clean(&self, _run_id: &str) {}
+
+    fn control_address(&self) -> Option<IpAddr> {
+        None
     }
 }
 

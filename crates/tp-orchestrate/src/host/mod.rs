@@ -4,11 +4,14 @@
 //! as [`Message`]s on one channel for all ranks of a step, so that the executor is one loop without locks.
 
 mod local;
+pub mod ssh;
 mod stream;
 
 pub use local::LocalHost;
+pub use ssh::SshHost;
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tp_receipt::control::{Order, Start};
@@ -50,6 +53,8 @@ pub enum What {
     Stderr(String),
     /// The process that was started (the supervisor) is gone; nothing follows.
     Ended(Ended),
+    /// The way to the host is gone, and how the rank ends is not seen: by its lease, at the latest. Nothing follows.
+    Lost(String),
 }
 
 /// How the supervisor process ended. The rank's own end is in its `exit` event.
@@ -61,6 +66,35 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
+/// What kind of thing kept a host from doing something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The name of the host cannot be resolved.
+    Unresolved,
+    /// Nothing answers: the host is down, or packets are dropped.
+    NoAnswer,
+    /// The host is up and nothing listens.
+    Refused,
+    /// The SSH server has too many starting sessions.
+    Busy,
+    /// What answers is no SSH server, or none that we share a method with.
+    NotSsh,
+    /// The host key is not known.
+    KeyUnknown,
+    /// The host key is another than the known one, or revoked.
+    KeyChanged,
+    /// There is no key to log in with.
+    NoKeys,
+    /// The host refused every key.
+    Denied,
+    /// The connection broke.
+    Lost,
+    /// A command took longer than it may.
+    Deadline,
+    /// Anything else; the text says what.
+    Other,
+}
+
 /// A host could not do something; one line that names the host and what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: failed to {what}")]
@@ -69,6 +103,8 @@ pub struct HostError {
     pub host: String,
     /// What failed and why.
     pub what: String,
+    /// The kind of it.
+    pub fault: Fault,
 }
 
 /// What a short command printed.
@@ -80,6 +116,8 @@ pub struct CommandOutput {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+    /// What came before the command's own output: banners and what profiles print. Shown, never interpreted.
+    pub noise: String,
 }
 
 /// A machine that ranks run on.
@@ -101,6 +139,15 @@ pub trait Host: Send + Sync {
 
     /// SHA-256 of the runner on the host, lower-case hex.
     fn runner_sha256(&self) -> Result<String, HostError>;
+
+    /// Makes a file of this machine readable there, in the directory of the run, and gives its path.
+    fn provide(&self, run_id: &str, file: &Path) -> Result<PathBuf, HostError>;
+
+    /// Removes what [`Host::provide`] brought. What cannot be removed is in the way of nobody.
+    fn clean(&self, run_id: &str);
+
+    /// The address at which this machine reaches it; `None` where it is this machine, or behind another one.
+    fn control_address(&self) -> Option<IpAddr>;
 }
 
 /// A started rank.

@@ -32,27 +32,67 @@ fn lines(input: impl Read, mut each: impl FnMut(String)) {
 /// Reads events; what is no event is passed on as noise and never interpreted.
 pub(super) fn read_events(rank: u32, input: impl Read, messages: &Sender<Message>) {
     lines(input, |line| {
-        if line.is_empty() {
-            return;
+        if let Some(what) = event_of(rank, line) {
+            // The receiver is gone only when the step is over.
+            let _ = messages.send(Message { rank, what });
         }
-        let what = match Event::parse(&line) {
-            Ok(mut event) => {
-                event.rank.get_or_insert(rank);
-                if event.rank == Some(rank) {
-                    What::Event(Box::new(event))
-                } else {
-                    let why = format!("rank {rank} spoke for rank {}", event.rank.unwrap_or_default());
-                    What::Noise { line, why }
-                }
-            }
-            Err(error) => What::Noise {
-                why: error.to_string(),
-                line,
-            },
-        };
-        // The receiver is gone only when the step is over.
-        let _ = messages.send(Message { rank, what });
     });
+}
+
+/// What a line of a rank's standard output says; nothing where it is empty.
+pub(super) fn event_of(rank: u32, line: String) -> Option<What> {
+    if line.is_empty() {
+        return None;
+    }
+    Some(match Event::parse(&line) {
+        Ok(mut event) => {
+            event.rank.get_or_insert(rank);
+            if event.rank == Some(rank) {
+                What::Event(Box::new(event))
+            } else {
+                let why = format!("rank {rank} spoke for rank {}", event.rank.unwrap_or_default());
+                What::Noise { line, why }
+            }
+        }
+        Err(error) => What::Noise {
+            why: error.to_string(),
+            line,
+        },
+    })
+}
+
+/// Lines of bytes that come in pieces, as [`lines`] gives them.
+#[derive(Default)]
+pub(super) struct Splitter(Vec<u8>);
+
+impl Splitter {
+    /// Takes bytes and calls `each` with every line that they complete.
+    pub fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(String)) {
+        while let Some(at) = bytes.iter().position(|b| *b == b'\n') {
+            self.0.extend_from_slice(&bytes[..at]);
+            bytes = &bytes[at + 1..];
+            each(self.take());
+        }
+        self.0.extend_from_slice(bytes);
+        if self.0.len() as u64 >= LINE_MAX {
+            each(self.take());
+        }
+    }
+
+    /// The last line, where it had no end.
+    pub fn finish(&mut self, each: impl FnOnce(String)) {
+        if !self.0.is_empty() {
+            each(self.take());
+        }
+    }
+
+    fn take(&mut self) -> String {
+        let mut line = std::mem::take(&mut self.0);
+        while line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
 }
 
 /// Reads lines for people.

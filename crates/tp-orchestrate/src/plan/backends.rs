@@ -1,6 +1,7 @@
 //! The backends that a plan may use: one row each, so that a new one is a new row.
 
 use crate::inventory::{Gpus, Inventory, Launcher};
+use std::collections::BTreeMap;
 
 /// A backend and what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,8 @@ pub(super) fn too_large(world: u32, world_max: u32) -> Option<String> {
 pub struct Capabilities {
     /// Number of GPUs that this machine's ranks may use; `None` where the hosts were not asked.
     pub gpus: Option<u32>,
+    /// The same by host, where the ranks are on several.
+    pub host_gpus: BTreeMap<String, u32>,
     /// Number of processors that this machine's ranks share; `None` where the hosts were not asked.
     pub cpus: Option<u32>,
     /// Whether the ranks have RDMA ports; `None` where the hosts were not asked.
@@ -75,6 +78,7 @@ impl Capabilities {
     pub fn unknown() -> Self {
         Self {
             gpus: None,
+            host_gpus: BTreeMap::new(),
             cpus: None,
             rdma_ports: None,
             backends: None,
@@ -85,6 +89,7 @@ impl Capabilities {
     pub fn host_only() -> Self {
         Self {
             gpus: Some(0),
+            host_gpus: BTreeMap::new(),
             cpus: None,
             rdma_ports: Some(false),
             backends: Some(vec![("host".into(), Ok(()))]),
@@ -113,7 +118,10 @@ pub(super) fn gpus(inventory: &Inventory, capabilities: &Capabilities) -> Vec<Op
                     next += 1;
                     Some(next - 1)
                 }
-                Gpus::Auto => None,
+                Gpus::Auto => {
+                    let own = capabilities.host_gpus.get(&host.name).copied().unwrap_or(0);
+                    (host.ranks.len() as u32 <= own).then_some(index as u32)
+                }
             };
         }
     }

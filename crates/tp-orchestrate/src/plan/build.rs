@@ -201,11 +201,13 @@ impl<'i> Builder<'i> {
             Ports::Model if kind.scope == "model" => facts_env = Some(variables),
             Ports::Model | Ports::Missing => {}
         }
+        let picked = self.ports == Ports::Real && kind.name != "hca";
+        let master = commands::master(self.inventory, picked);
         let unset = HCA_VARIABLES.iter().filter(|name| !settings.contains_key(**name));
         Some(Command {
             rank,
             host: host.name.clone(),
-            argv: commands::argv(self.inventory, rank, &kind.words),
+            argv: commands::argv(self.inventory, rank, master, &kind.words),
             unset: unset.map(|name| (*name).to_owned()).collect(),
             settings,
             facts_env,

@@ -111,7 +111,7 @@ fn within_ms(inject: &str, inventory: &Inventory) -> u64 {
 }
 
 /// The whole command line of one rank.
-pub(super) fn argv(inventory: &Inventory, rank: u32, command: &[String]) -> Vec<String> {
+pub(super) fn argv(inventory: &Inventory, rank: u32, master: String, command: &[String]) -> Vec<String> {
     let prefix = inventory
         .host_of(rank)
         .map(|h| h.run_prefix.clone())
@@ -129,17 +129,19 @@ pub(super) fn argv(inventory: &Inventory, rank: u32, command: &[String]) -> Vec<
     ]));
     argv.extend(words(&["--session", SESSION, "--rank", &rank.to_string()]));
     argv.extend(words(&["--world", &inventory.world().to_string()]));
-    argv.extend(words(&["--master", &master(inventory), "--port", PORT]));
+    argv.extend(words(&["--master", &master, "--port", PORT]));
     argv.extend_from_slice(command);
     argv
 }
 
-/// Where the other ranks reach rank 0.
-fn master(inventory: &Inventory) -> String {
+/// Where the other ranks reach rank 0: the inventory's word, else its picked address, else, where there is no pick yet or
+/// none at all, the address at which its host is controlled.
+pub(super) fn master(inventory: &Inventory, picked: bool) -> String {
     let head = inventory.host_of(0);
     match (head.and_then(|h| h.fabric.clone()), inventory.launcher) {
         (Some(fabric), _) => fabric,
         (None, Launcher::Local) => "127.0.0.1".to_owned(),
+        (None, Launcher::Ssh) if !picked => symbol::CONTROL.to_owned(),
         (None, Launcher::Ssh | Launcher::Slurm) => symbol::pick(0, "address"),
     }
 }

@@ -5,6 +5,7 @@
 //! | `$runner` | the runner's path on the rank's host |
 //! | `$session` | the step's session name |
 //! | `$port` | a TCP port that was free on rank 0's host when the step began |
+//! | `$control` | the address at which this machine reaches rank 0's host |
 //! | `$facts` | the merged facts file that the step's model pick reads |
 //! | `$pick.rN.nccl_ib_hca` | rank N's ports as the `none` arm picked them, in NCCL's grammar |
 //! | `$pick.rN.tf_tp_roce_hca` | the same in ours |
@@ -18,6 +19,8 @@ pub const RUNNER: &str = "$runner";
 pub const SESSION: &str = "$session";
 /// Rank 0's port.
 pub const PORT: &str = "$port";
+/// The address at which this machine reaches rank 0's host: where the ranks meet before a pick says something better.
+pub const CONTROL: &str = "$control";
 /// The merged facts file.
 pub const FACTS: &str = "$facts";
 
@@ -80,10 +83,18 @@ impl Values {
 }
 
 fn is_symbol(text: &str) -> bool {
-    [RUNNER, SESSION, PORT, FACTS].contains(&text) || picks(text).is_some()
+    [RUNNER, SESSION, PORT, CONTROL, FACTS].contains(&text) || picks(text).is_some()
 }
 
 /// A symbol without a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` has no value: the step that supplies it gave none")]
+#[error("`{0}` has no value: {hint}", hint = hint(.0))]
 pub struct Unresolved(pub String);
+
+fn hint(symbol: &str) -> &'static str {
+    if symbol == CONTROL {
+        "rank 0's host is behind another one; give it a `fabric` address"
+    } else {
+        "the step that supplies it gave none"
+    }
+}

@@ -1,0 +1,250 @@
+//! The hosts of a run, ready: reached, checked, with the runner that is meant, and asked what they can do.
+
+use super::{Runner, capabilities, check_machine, find_runner, merged};
+use crate::Error;
+use crate::deploy::{self, Artifact, Artifacts, Member};
+use crate::host::ssh::{self, HostKeys};
+use crate::host::{Fault, Host, HostError, LocalHost, SshHost};
+use crate::inventory::{Deploy, Inventory, Launcher};
+use crate::plan::Capabilities;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How far a host's wall clock may be off before it is said. Nothing is measured with it.
+const SKEW_SAID_S: f64 = 5.0;
+
+/// The hosts of a run.
+pub struct Fleet {
+    /// By the inventory's name.
+    pub hosts: BTreeMap<String, Arc<dyn Host>>,
+    /// The runner on each.
+    pub runners: BTreeMap<String, Runner>,
+    /// What all of them can do together.
+    pub capabilities: Capabilities,
+    /// What ought to be looked at and stops nothing, one line each.
+    pub notes: Vec<String>,
+}
+
+/// What becomes of a runner that is not on a host yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bring {
+    /// It is brought there, in the way that the inventory names.
+    Missing,
+    /// The host is refused: a dry run changes nothing.
+    Nothing,
+}
+
+impl Fleet {
+    /// Reaches and prepares every host.
+    ///
+    /// # Errors
+    /// Refused, with a line for every host that cannot be used.
+    pub fn open(inventory: &Inventory, runner: &[PathBuf], bring: Bring) -> Result<Self, Error> {
+        match inventory.launcher {
+            Launcher::Local => Self::local(inventory, runner),
+            Launcher::Ssh => Self::ssh(inventory, runner, bring),
+            Launcher::Slurm => Err(Error::Refused(
+                "the `slurm` launcher can be planned and not yet run".to_owned(),
+            )),
+        }
+    }
+
+    fn local(inventory: &Inventory, runner: &[PathBuf]) -> Result<Self, Error> {
+        check_machine(inventory)?;
+        let path = find_runner(runner.first().map(PathBuf::as_path))?;
+        let here = LocalHost::new("this machine", &path);
+        let runner = Runner::ask(&here, &[])?;
+        let capabilities = capabilities(&here, &[])?;
+        let names = || inventory.hosts.iter().map(|host| host.name.clone());
+        let host = |name: String| -> (String, Arc<dyn Host>) {
+            (name.clone(), Arc::new(LocalHost::new(name, &path)))
+        };
+        Ok(Self {
+            hosts: names().map(host).collect(),
+            runners: names().map(|name| (name, runner.clone())).collect(),
+            capabilities,
+            notes: Vec::new(),
+        })
+    }
+
+    fn ssh(inventory: &Inventory, runner: &[PathBuf], bring: Bring) -> Result<Self, Error> {
+        let hosts = reach(inventory, HostKeys::Known)?;
+        let members = deploy::members(inventory, &hosts);
+        let mut notes = skews(&members);
+        let artifacts = match inventory.deploy {
+            Deploy::Preinstalled if runner.is_empty() => None,
+            _ => Some(Artifacts::find(runner)?),
+        };
+        settle(inventory, &members, artifacts.as_ref(), bring)?;
+        let asked = deploy::each(&members, |member| {
+            let host: &dyn Host = member.ssh.as_ref();
+            let prefix = &member.entry.run_prefix;
+            Ok(Runner::ask(host, prefix).and_then(|runner| Ok((runner, capabilities(host, prefix)?))))
+        });
+        let mut runners = BTreeMap::new();
+        let mut able = Vec::new();
+        let mut bad = Vec::new();
+        for (member, asked) in members.iter().zip(deploy::all(asked)?) {
+            match asked {
+                Ok((runner, can)) => {
+                    runners.insert(member.entry.name.clone(), runner);
+                    able.push((member.entry.name.clone(), can));
+                }
+                Err(error) => bad.push(error.to_string()),
+            }
+        }
+        if !bad.is_empty() {
+            return Err(Error::Refused(bad.join("\n")));
+        }
+        same_revision(&runners)?;
+        notes.extend(super::leftovers::notes(&members));
+        let dynamic = |host: Arc<SshHost>| -> (String, Arc<dyn Host>) { (host.name().to_owned(), host) };
+        Ok(Self {
+            hosts: hosts.into_iter().map(dynamic).collect(),
+            runners,
+            capabilities: merged(&able),
+            notes,
+        })
+    }
+
+    /// What is known of each host's runner before the first rank speaks.
+    pub fn versions(&self) -> BTreeMap<String, Vec<(String, String)>> {
+        self.runners
+            .iter()
+            .map(|(name, runner)| (name.clone(), runner.versions()))
+            .collect()
+    }
+}
+
+/// Logs in to every host and makes sure that each is the machine that is meant.
+///
+/// # Errors
+/// Refused, with a line for every host that cannot be used.
+pub fn reach(inventory: &Inventory, keys: HostKeys) -> Result<Vec<Arc<SshHost>>, Error> {
+    let options = ssh::Options { keys, limit: None };
+    let hosts = deploy::all(ssh::connect(inventory, &options))?;
+    let members = deploy::members(inventory, &hosts);
+    let mut bad: Vec<String> = members.iter().filter_map(wrong_machine).collect();
+    for (index, one) in hosts.iter().enumerate() {
+        let same = |other: &&Arc<SshHost>| other.about().boot_id == one.about().boot_id;
+        if let Some(other) = hosts[..index]
+            .iter()
+            .find(same)
+            .filter(|_| one.about().boot_id.len() > 8)
+        {
+            bad.push(format!(
+                "hosts {} and {} are one machine under two names; give one [[host]] more `gpus` or `ranks` instead",
+                other.name(),
+                one.name()
+            ));
+        }
+    }
+    if bad.is_empty() {
+        Ok(hosts)
+    } else {
+        Err(Error::Refused(bad.join("\n")))
+    }
+}
+
+fn wrong_machine(member: &Member<'_>) -> Option<String> {
+    let (entry, about) = (member.entry, member.ssh.about());
+    if let Some(wanted) = &entry.machine_id {
+        let found = about.machine_id.as_deref().unwrap_or("none");
+        if !found.eq_ignore_ascii_case(wanted) {
+            return Some(format!(
+                "host {}: the inventory says machine_id {wanted}, the machine that answers has {found}: it is another one, or \
+                 was installed anew; correct the inventory",
+                entry.name
+            ));
+        }
+    }
+    let wanted = entry.system.as_ref().filter(|system| **system != about.system)?;
+    Some(format!(
+        "host {}: the inventory says system {wanted}, the machine that answers is {}",
+        entry.name, about.system
+    ))
+}
+
+fn skews(members: &[Member<'_>]) -> Vec<String> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs_f64();
+    let skew = |member: &Member<'_>| {
+        let off = member.ssh.about().clock_s - now;
+        (off.abs() > SKEW_SAID_S).then(|| {
+            format!(
+                "host {}: its clock is {:.0} s {} this machine's; nothing is measured with it, logs will look odd",
+                member.entry.name,
+                off.abs(),
+                if off > 0.0 { "ahead of" } else { "behind" }
+            )
+        })
+    };
+    members.iter().filter_map(skew).collect()
+}
+
+/// Says on every host where its runner is, bringing it there where it is missing, and compares its hash.
+fn settle(
+    inventory: &Inventory,
+    members: &[Member<'_>],
+    artifacts: Option<&Artifacts>,
+    bring: Bring,
+) -> Result<(), Error> {
+    let Some(artifacts) = artifacts else {
+        // Nothing to compare with: the ranks compare with each other.
+        return Ok(());
+    };
+    let mut chosen: Vec<&Artifact> = Vec::new();
+    for member in members {
+        chosen.push(artifacts.for_host(&member.ssh)?);
+    }
+    let artifact = |member: &Member<'_>| {
+        let index = members
+            .iter()
+            .position(|other| Arc::ptr_eq(&other.ssh, &member.ssh));
+        chosen[index.unwrap_or_default()]
+    };
+    let results = deploy::each(members, |member| {
+        let (host, artifact) = (&member.ssh, artifact(member));
+        match inventory.deploy {
+            Deploy::Preinstalled => {}
+            _ if bring == Bring::Missing => {
+                deploy::put(host, artifact)?;
+                host.set_runner(artifact.path_on(&host.about().dir));
+            }
+            _ => {
+                if deploy::look(host, artifact)? != deploy::There::Whole {
+                    return Err(HostError {
+                        host: host.name().to_owned(),
+                        what: "find the runner there: push it first (tp-orchestrate push)".to_owned(),
+                        fault: Fault::Other,
+                    });
+                }
+                host.set_runner(artifact.path_on(&host.about().dir));
+            }
+        }
+        deploy::verify(host, artifact)
+    });
+    deploy::all(results).map(drop)
+}
+
+/// Runners for different systems have different hashes; their source must be one.
+fn same_revision(runners: &BTreeMap<String, Runner>) -> Result<(), Error> {
+    let mut said: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
+    for (host, runner) in runners {
+        said.entry(&runner.version).or_default().push(host);
+    }
+    if said.len() <= 1 {
+        return Ok(());
+    }
+    let lines = said
+        .iter()
+        .map(|(version, hosts)| format!("{}: {}", hosts.join(", "), version.join(", ")));
+    Err(Error::Refused(format!(
+        "the runners are not of one source:\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    )))
+}
