@@ -5,6 +5,8 @@ pub mod collective;
 pub mod devices;
 pub mod fate;
 pub mod fill;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod gpu;
 pub mod host;
 pub mod identity;

@@ -10,6 +10,10 @@ use std::fmt;
 /// Longest name and value of a field, bytes; longer ones are cut, which both sides do alike.
 const NAME_MAX: usize = 128;
 const VALUE_MAX: usize = 1024;
+/// Most fields that a rank gives.
+const FIELDS_MAX: usize = 1024;
+/// Length of the comparison from which on no further field is added to it, bytes.
+const COMPARISON_MAX: usize = 16 << 20;
 /// What a rank that does not have a field counts as having.
 const ABSENT: &str = "(absent)";
 
@@ -74,7 +78,12 @@ pub(super) fn agree(boot: &mut Bootstrap, op: &str, fields: &[(String, String)])
         .collect();
     let hosts = boot.hosts.clone();
     let answer = gather::exchange(boot, op, mine.as_bytes(), |all| {
-        Ok(compare(all, &hosts).into_bytes())
+        let compared = compare(all, &hosts).map_err(|(rank, reason)| MeetingError::Refused {
+            op: op.to_owned(),
+            rank,
+            reason,
+        });
+        compared.map(String::into_bytes)
     })?;
     let differences = parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
         let reason = "its comparison is garbled".to_owned();
@@ -91,11 +100,15 @@ pub(super) fn agree(boot: &mut Bootstrap, op: &str, fields: &[(String, String)])
     }
 }
 
-/// Lines of `name`, `value` and `rank host …`, separated by tabs; none where all agree.
+/// Lines of `name`, `value` and `rank host …`, separated by tabs; none where all agree. An error is a rank and what is
+/// wrong with its fields.
 // protocol 3.8
-fn compare(all: &[Vec<u8>], hosts: &[String]) -> String {
+pub(super) fn compare(all: &[Vec<u8>], hosts: &[String]) -> Result<String, (Rank, String)> {
     let mut names = Vec::new();
-    let tables: Vec<BTreeMap<String, String>> = all.iter().map(|blob| table(blob, &mut names)).collect();
+    let mut tables = Vec::with_capacity(all.len());
+    for (rank, blob) in (0..).map(Rank).zip(all) {
+        tables.push(table(blob, &mut names).map_err(|reason| (rank, reason))?);
+    }
     let mut out = String::new();
     for name in names {
         let mut values: Vec<(&str, Vec<String>)> = Vec::new();
@@ -108,20 +121,24 @@ fn compare(all: &[Vec<u8>], hosts: &[String]) -> String {
                 None => values.push((value, vec![who])),
             }
         }
-        if values.len() > 1 {
+        if values.len() > 1 && out.len() < COMPARISON_MAX {
             for (value, ranks) in values {
                 out += &format!("{name}\t{value}\t{}\n", ranks.join(" "));
             }
         }
     }
-    out
+    Ok(out)
 }
 
 /// A rank's fields; `names` collects every name in the order of its first appearance.
-fn table(blob: &[u8], names: &mut Vec<String>) -> BTreeMap<String, String> {
+fn table(blob: &[u8], names: &mut Vec<String>) -> Result<BTreeMap<String, String>, String> {
     let text = String::from_utf8_lossy(blob);
     let mut table = BTreeMap::new();
-    for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {
+    let fields = text.lines().filter_map(|line| line.split_once('='));
+    for (number, (name, value)) in fields.enumerate() {
+        if number == FIELDS_MAX {
+            return Err(format!("gave more than {FIELDS_MAX} fields to agree on"));
+        }
         // The wire's own separators cannot stand in what it carries.
         let (name, value) = (line(name, NAME_MAX), line(value, VALUE_MAX));
         if !names.contains(&name) {
@@ -129,10 +146,10 @@ fn table(blob: &[u8], names: &mut Vec<String>) -> BTreeMap<String, String> {
         }
         table.insert(name, value);
     }
-    table
+    Ok(table)
 }
 
-fn parse(text: &str) -> Option<Vec<Difference>> {
+pub(super) fn parse(text: &str) -> Option<Vec<Difference>> {
     let mut differences: Vec<Difference> = Vec::new();
     for row in text.lines() {
         let mut columns = row.split('\t');
@@ -166,7 +183,7 @@ mod tests {
             b"protocol=1\nslot=512\nimage=abc\nextra=x\n".to_vec(),
         ];
         let hosts = ["alpha", "beta", "gamma"].map(str::to_owned);
-        let differences = parse(&compare(&all, &hosts)).unwrap();
+        let differences = parse(&compare(&all, &hosts).unwrap()).unwrap();
         let text = Disagreement { differences }.to_string();
         assert_eq!(
             text,
@@ -179,6 +196,22 @@ mod tests {
     #[test]
     fn equal_fields_in_another_order_agree() {
         let all = [b"a=1\nb=2\n".to_vec(), b"b=2\na=1\n".to_vec()];
-        assert_eq!(compare(&all, &[]), "");
+        assert_eq!(compare(&all, &[]).unwrap(), "");
+    }
+
+    #[test]
+    fn more_fields_than_anybody_needs_are_the_givers_error() {
+        let fields = |count: usize| {
+            (0..count)
+                .map(|n| format!("f{n}=1\n"))
+                .collect::<String>()
+                .into_bytes()
+        };
+        let all = [fields(FIELDS_MAX), fields(FIELDS_MAX)];
+        assert_eq!(compare(&all, &[]).unwrap(), "");
+        let all = [fields(1), fields(FIELDS_MAX + 1)];
+        let (rank, reason) = compare(&all, &[]).unwrap_err();
+        assert_eq!(rank, Rank(1));
+        assert!(reason.contains("more than 1024 fields"), "{reason}");
     }
 }

@@ -204,7 +204,7 @@ fn tell(sockets: &[&TcpStream], op: &str, number: u64, text: &str) {
 }
 
 // protocol 3.5
-fn describe(error: &MeetingError) -> String {
+pub(super) fn describe(error: &MeetingError) -> String {
     match error {
         MeetingError::Refused { rank, reason, .. } => {
             format!("failed=refused\nrank={rank}\nreason={}\n", line(reason, 4096))
@@ -226,7 +226,7 @@ fn describe(error: &MeetingError) -> String {
     }
 }
 
-fn told(me: Rank, op: &str, number: u64, frame: &Frame) -> MeetingError {
+pub(super) fn told(me: Rank, op: &str, number: u64, frame: &Frame) -> MeetingError {
     let text = String::from_utf8_lossy(&frame.body);
     let rank = field(&text, "rank")
         .and_then(|text| text.parse().ok())
@@ -296,7 +296,7 @@ fn nth(index: usize) -> Rank {
 }
 
 // protocol 3.6
-fn join(all: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn join(all: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(all.iter().map(|blob| 4 + blob.len()).sum());
     for blob in all {
         // Each is at most `GIVE_MAX`.
@@ -306,7 +306,7 @@ fn join(all: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-fn split(mut table: &[u8], world: World) -> Option<Vec<Vec<u8>>> {
+pub(super) fn split(mut table: &[u8], world: World) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for _ in world.ranks() {
         let (length, rest) = table.split_first_chunk::<4>()?;

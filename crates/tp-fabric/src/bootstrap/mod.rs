@@ -9,6 +9,8 @@ mod auth;
 mod error;
 mod follower;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod gather;
 mod handshake;
 mod hello;

@@ -74,8 +74,9 @@ impl Frame {
         let text =
             |what: &str| std::str::from_utf8(body).map_err(|_| format!("sent a {what} that is not text"));
         match (kind, body.len()) {
+            // What a peer says ends up in reports and logs: one line, nothing that a terminal would obey.
             (BEAT, 0..=PHASE_MAX) => Ok(Self::Beat {
-                phase: text("phase")?.to_owned(),
+                phase: line(text("phase")?, PHASE_MAX),
             }),
             (MEMORY, 8) => {
                 let bytes: [u8; 8] = body
@@ -99,8 +100,9 @@ impl Frame {
         let culprit = field(text, "culprit")
             .and_then(|text| text.parse().ok())
             .ok_or_else(missing)?;
-        let or_unknown = |name| field(text, name).unwrap_or("?").to_owned();
-        let (host, phase, reason) = (or_unknown("host"), or_unknown("phase"), or_unknown("reason"));
+        let or_unknown = |name, most| line(field(text, name).unwrap_or("?"), most);
+        let (host, phase) = (or_unknown("host", 256), or_unknown("phase", PHASE_MAX));
+        let reason = or_unknown("reason", 640);
         Ok(Self::Fail {
             culprit: Rank(culprit),
             host,
@@ -220,6 +222,17 @@ mod tests {
             panic!("no failure report")
         };
         assert!(reason.starts_with("ä ä "), "{reason}");
+    }
+
+    #[test]
+    fn what_a_peer_says_is_one_line_without_control_characters() {
+        let mut decoder = Decoder::default();
+        let mut beat = Frame::Beat { phase: "x".repeat(9) }.encode();
+        beat.splice(HEADER.., *b"a\nb\x1b[2Jc");
+        beat[8] = 8;
+        decoder.push(&beat);
+        let phase = "a b [2Jc".to_owned();
+        assert_eq!(decoder.next(), Ok(Some(Frame::Beat { phase })));
     }
 
     #[test]

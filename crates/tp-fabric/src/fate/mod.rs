@@ -5,6 +5,8 @@
 //! process leaves with [`EXIT_CODE`] as soon as they are done, at the latest after the grace.
 
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod handle;
 mod leave;
 mod thread;

@@ -4,6 +4,8 @@
 mod backend;
 mod check;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod gather;
 mod open;
 mod reduce;

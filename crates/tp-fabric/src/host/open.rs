@@ -6,6 +6,7 @@ use super::shared::Shared;
 use crate::meeting::Meeting;
 use crate::proxy::Proxy;
 use crate::region::{Layout, Mapping, Region, layout};
+use crate::text::line;
 use crate::types::{Rank, WireKind, World};
 use crate::wire::{Opened, choose, shm};
 use std::sync::Arc;
@@ -103,16 +104,22 @@ fn agree(meeting: &mut dyn Meeting, fields: &[(&'static str, String)]) -> Result
         .map(|(name, value)| format!("{name}={}", value.escape_default()))
         .collect();
     let all = meeting.all_gather("agree on the region's layout", text.join("\n").as_bytes())?;
+    compare(&text, &all)
+}
+
+/// This rank's fields against those of all.
+pub(super) fn compare(text: &[String], all: &[Vec<u8>]) -> Result<Vec<String>, OpenError> {
     let mut hosts = Vec::with_capacity(all.len());
     let mut differing = None;
-    for (rank, theirs) in meeting.world().ranks().zip(&all) {
+    for (rank, theirs) in (0..).map(Rank).zip(all) {
         let theirs = String::from_utf8_lossy(theirs);
-        let mut lines: Vec<&str> = theirs.lines().collect();
-        hosts.push(lines.pop().unwrap_or_default().to_owned());
-        for (at, mine) in text[..text.len() - 1].iter().enumerate() {
-            let theirs = lines.get(at).copied().unwrap_or("nothing");
+        let (theirs, host) = theirs.rsplit_once('\n').unwrap_or(("", &theirs));
+        hosts.push(host.to_owned());
+        let mut lines = theirs.lines();
+        for mine in &text[..text.len().saturating_sub(1)] {
+            let theirs = lines.next().unwrap_or("nothing");
             if theirs != mine && differing.is_none() {
-                differing = Some(disagreement(rank, mine, theirs));
+                differing = Some(disagreement(rank, mine, &line(theirs, 256)));
             }
         }
     }

@@ -96,28 +96,46 @@ pub(super) fn batch(plans: &[Vec<i64>], last: &[i64]) -> Vec<i64> {
     out
 }
 
-/// The plans of a batch, or why it is none. The whole batch is checked before any of its plans counts.
-// protocol 5.3
-pub(super) fn unbatch(words: &[i64]) -> Result<Vec<Vec<i64>>, String> {
-    let garbled = || "sent a garbled batch of plans".to_owned();
-    let (count, mut rest) = words.split_first().ok_or_else(garbled)?;
-    let count = usize::try_from(*count).map_err(|_| garbled())?;
-    // Every plan takes at least the word of its length.
-    if count == 0 || count > rest.len() {
-        return Err(garbled());
+/// A batch whose plans are taken out one by one, so that it never takes more memory than the frame it came in and one
+/// plan.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    words: Vec<i64>,
+    at: usize,
+}
+
+impl Batch {
+    /// A batch of these words, or why they are none. All of it is checked before any of its plans counts.
+    // protocol 5.3
+    pub fn check(words: Vec<i64>) -> Result<Self, String> {
+        let garbled = || "sent a garbled batch of plans".to_owned();
+        let (count, mut rest) = words.split_first().ok_or_else(garbled)?;
+        let count = usize::try_from(*count).map_err(|_| garbled())?;
+        // Every plan takes at least the word of its length.
+        if count == 0 || count > rest.len() {
+            return Err(garbled());
+        }
+        for _ in 0..count {
+            let (length, tail) = rest.split_first().ok_or_else(garbled)?;
+            let length = usize::try_from(*length).map_err(|_| garbled())?;
+            rest = tail.get(length..).ok_or_else(garbled)?;
+        }
+        if rest.is_empty() {
+            Ok(Self { words, at: 1 })
+        } else {
+            Err(garbled())
+        }
     }
-    let mut plans = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (length, tail) = rest.split_first().ok_or_else(garbled)?;
-        let length = usize::try_from(*length).map_err(|_| garbled())?;
-        let (plan, tail) = tail.split_at_checked(length).ok_or_else(garbled)?;
-        plans.push(plan.to_vec());
-        rest = tail;
-    }
-    if rest.is_empty() {
-        Ok(plans)
-    } else {
-        Err(garbled())
+
+    /// The next plan; `None` when all are out.
+    pub fn next(&mut self) -> Option<Vec<i64>> {
+        let (length, rest) = self.words.get(self.at..)?.split_first()?;
+        let plan = rest.get(..usize::try_from(*length).ok()?)?.to_vec();
+        self.at += 1 + plan.len();
+        if self.at == self.words.len() {
+            *self = Self::default();
+        }
+        Some(plan)
     }
 }
 
@@ -130,9 +148,12 @@ mod tests {
     fn a_batch_is_whole_or_nothing() {
         let held = [vec![1, 2], Vec::new()];
         let words = batch(&held, &[i64::MIN, 3]);
-        assert_eq!(unbatch(&words).unwrap(), [vec![1, 2], vec![], vec![i64::MIN, 3]]);
+        let mut batch = Batch::check(words.clone()).unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| batch.next()).collect();
+        assert_eq!(all, [vec![1, 2], vec![], vec![i64::MIN, 3]]);
+        assert_eq!(batch.next(), None);
         for end in 0..words.len() {
-            assert!(unbatch(&words[..end]).is_err(), "cut to {end} words");
+            assert!(Batch::check(words[..end].to_vec()).is_err(), "cut to {end} words");
         }
         for garbage in [
             vec![-1],
@@ -142,7 +163,7 @@ mod tests {
             vec![1, 0, 0],
             vec![0],
         ] {
-            assert!(unbatch(&garbage).is_err(), "{garbage:?}");
+            assert!(Batch::check(garbage.clone()).is_err(), "{garbage:?}");
         }
     }
 
@@ -163,7 +184,7 @@ mod tests {
 
         #[test]
         fn no_words_make_a_batch_panic(words in proptest::collection::vec(-3i64..6, 0..20)) {
-            let _ = unbatch(&words);
+            let _ = Batch::check(words);
         }
 
         #[test]

@@ -1,12 +1,11 @@
 //! Both ends of the plan link.
 
-use super::frame::{self, HEADER, Head, Kind};
+use super::frame::{self, Batch, HEADER, Head, Kind};
 use super::{HOLD_WORDS_MAX, PLAN_WORDS_MAX, PlanError, pin};
 use crate::os;
 use crate::settings::Pin;
 use crate::types::{Rank, World};
 use nix::poll::{PollFd, PollFlags};
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -32,7 +31,7 @@ pub struct PlanLink {
     config: PlanConfig,
     held: Vec<Vec<i64>>,
     held_words: usize,
-    waiting: VecDeque<Vec<i64>>,
+    waiting: Batch,
     bytes: Vec<u8>,
     scratch: Vec<u8>,
     pinned: Option<Option<u32>>,
@@ -58,7 +57,7 @@ impl PlanLink {
             config,
             held: Vec::new(),
             held_words: 0,
-            waiting: VecDeque::new(),
+            waiting: Batch::default(),
             bytes: Vec::new(),
             scratch: vec![0; 64 << 10],
             pinned: None,
@@ -84,11 +83,11 @@ impl PlanLink {
         self.broadcast(Kind::Plan, words)
     }
 
-    /// Rank 0: keeps a plan back until the next [`PlanLink::send`], at most [`HOLD_WORDS_MAX`] words in all; what goes
-    /// beyond sends those that are held first.
+    /// Rank 0: keeps a plan back until the next [`PlanLink::send`], at most [`HOLD_WORDS_MAX`] words and as many plans in
+    /// all; what goes beyond sends those that are held first.
     pub fn hold(&mut self, words: &[i64]) -> Result<(), PlanError> {
         self.check_sender(words.len())?;
-        if self.held_words + words.len() > HOLD_WORDS_MAX {
+        if self.held_words + words.len() > HOLD_WORDS_MAX || self.held.len() == HOLD_WORDS_MAX {
             self.flush()?;
         }
         if words.len() > HOLD_WORDS_MAX {
@@ -101,6 +100,7 @@ impl PlanLink {
 
     /// Rank 0: sends what is held.
     pub fn flush(&mut self) -> Result<(), PlanError> {
+        self.held_words = 0;
         match self.held.pop() {
             None => Ok(()),
             Some(last) => self.send(&last),
@@ -197,7 +197,7 @@ impl PlanLink {
         if self.rank == Rank(0) {
             return Err(PlanError::NotFollower);
         }
-        if let Some(plan) = self.waiting.pop_front() {
+        if let Some(plan) = self.waiting.next() {
             return Ok(Some(plan));
         }
         if self.stopped {
@@ -223,8 +223,8 @@ impl PlanLink {
             Kind::Plan => Ok(Some(self.read_words(head.words, true)?)),
             Kind::Batch => {
                 let words = self.read_words(head.words, true)?;
-                self.waiting = frame::unbatch(&words).map_err(|reason| closed(0, reason))?.into();
-                Ok(self.waiting.pop_front())
+                self.waiting = Batch::check(words).map_err(|reason| closed(0, reason))?;
+                Ok(self.waiting.next())
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The plan link: rank 0 sends words to all other ranks, over the connections that carried the meetings of the boot.
 
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod link;
 mod pin;
 

@@ -3,6 +3,9 @@
 
 mod probe;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use probe::fuzz;
+
 pub use probe::{Probed, Retried};
 
 use crate::meeting::{Meeting, MeetingError};

@@ -516,6 +516,18 @@ fn answers(mut bytes: &[u8]) -> Answers {
     out
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    //! A part of the fuzz target `texts`.
+
+    /// What a rank says of its probes.
+    pub fn probes(bytes: &[u8]) {
+        for answer in super::answers(bytes).into_values().flatten() {
+            let _ = super::Told::read(&answer);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@
 //! [`Meeting`](crate::meeting::Meeting), and ends with [`Opened`]: this rank's own region, and the way to the others'.
 
 pub(crate) mod choose;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod shm;
 pub mod tcp;
 pub mod verbs;

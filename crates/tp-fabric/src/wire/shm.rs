@@ -2,6 +2,19 @@
 
 mod file;
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz {
+    //! A part of the fuzz target `texts`.
+
+    /// Where rank 0 says that the shared memory is. What was read reads the same again; nothing is opened.
+    pub fn place(bytes: &[u8]) {
+        if let Ok(place) = super::Place::parse(bytes) {
+            let again = super::Place::parse(place.to_string().as_bytes());
+            assert_eq!(again.ok(), Some(place));
+        }
+    }
+}
+
 use super::{Opened, Parcel, Wire, WireError};
 use crate::host::OpenError;
 use crate::meeting::Meeting;

@@ -50,7 +50,7 @@ fn read_preface(bytes: &[u8; PREFACE]) -> Option<Preface> {
     })
 }
 
-fn proved(proof: &Nonce, text: &str) -> Vec<u8> {
+pub(super) fn proved(proof: &Nonce, text: &str) -> Vec<u8> {
     let mut out = proof.to_vec();
     // Both texts are bounded far below 2^32 by those who make them.
     out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_le_bytes());

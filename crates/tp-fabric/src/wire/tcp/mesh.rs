@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 const NONCE: usize = 32;
 const PROOF: usize = 32;
+/// Bytes of an answer to a challenge: the rank, a nonce, the proof.
+pub(super) const ANSWER: usize = 4 + NONCE + PROOF;
 /// A connection that has not proved itself after this time is closed; nobody else waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that are being examined at once; more wait in the listener's queue.
@@ -43,6 +45,24 @@ impl Key {
         mac.update(&from.0.to_le_bytes());
         mac.update(&to.0.to_le_bytes());
         mac
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl Key {
+    /// Puts the right proof of `from` to `to` into an answer.
+    pub(super) fn prove_for_fuzzing(
+        &self,
+        ours: &[u8; NONCE],
+        answer: &mut [u8; ANSWER],
+        from: Rank,
+        to: Rank,
+    ) {
+        let (given, proof) = answer.split_at_mut(4 + NONCE);
+        if let Some(theirs) = given[4..].first_chunk::<NONCE>() {
+            let mac = self.proof(b"connects", ours, theirs, from, to);
+            proof.copy_from_slice(&mac.finalize().into_bytes());
+        }
     }
 }
 
@@ -150,26 +170,32 @@ fn admit(me: Rank, world: World, mut stream: TcpStream, key: &Key) -> io::Result
     let until = Instant::now() + PATIENCE;
     let ours = nonce()?;
     send_all(&mut stream, &ours, until)?;
-    let mut answer = [0; 4 + NONCE + PROOF];
+    let mut answer = [0; ANSWER];
     receive(&mut stream, &mut answer, until)?;
-    let (rank, rest) = answer.split_first_chunk().ok_or(ErrorKind::InvalidData)?;
-    let (theirs, proof) = rest.split_first_chunk::<NONCE>().ok_or(ErrorKind::InvalidData)?;
-    let rank = Rank(u32::from_le_bytes(*rank));
-    let wrong = |what: &str| io::Error::other(what.to_owned());
-    key.proof(b"connects", &ours, theirs, rank, me)
-        .verify_slice(proof)
-        .map_err(|_| wrong("its proof is wrong"))?;
-    if rank <= me || rank.0 >= world.0 {
-        return Err(wrong("it claims a rank that does not connect here"));
-    }
-    send_all(
-        &mut stream,
-        &key.proof(b"accepts", &ours, theirs, rank, me)
-            .finalize()
-            .into_bytes(),
-        until,
-    )?;
+    let (rank, proof) = examine(me, world, key, &ours, &answer).map_err(io::Error::other)?;
+    send_all(&mut stream, &proof, until)?;
     Ok((rank, stream))
+}
+
+/// Which rank an answer to our challenge proves, and what proves us to it. An error says what is wrong with the answer.
+pub(super) fn examine(
+    me: Rank,
+    world: World,
+    key: &Key,
+    ours: &[u8; NONCE],
+    answer: &[u8; ANSWER],
+) -> Result<(Rank, [u8; PROOF]), &'static str> {
+    let [r0, r1, r2, r3, rest @ ..] = answer;
+    let (theirs, proof) = rest.split_first_chunk::<NONCE>().ok_or("its answer is cut")?;
+    let rank = Rank(u32::from_le_bytes([*r0, *r1, *r2, *r3]));
+    key.proof(b"connects", ours, theirs, rank, me)
+        .verify_slice(proof)
+        .map_err(|_| "its proof is wrong")?;
+    if rank <= me || rank.0 >= world.0 {
+        return Err("it claims a rank that does not connect here");
+    }
+    let ours = key.proof(b"accepts", ours, theirs, rank, me).finalize();
+    Ok((rank, ours.into_bytes().into()))
 }
 
 /// Connects, again after a moment where the other end was too busy with strangers to listen.
@@ -200,7 +226,7 @@ fn connect(me: Rank, peer: Rank, at: SocketAddr, key: &Key, deadline: Instant) -
     let mut challenge = [0; NONCE];
     receive(&mut stream, &mut challenge, deadline)?;
     let ours = nonce()?;
-    let mut answer = Vec::with_capacity(4 + NONCE + PROOF);
+    let mut answer = Vec::with_capacity(ANSWER);
     answer.extend_from_slice(&me.0.to_le_bytes());
     answer.extend_from_slice(&ours);
     answer.extend_from_slice(

@@ -2,6 +2,8 @@
 //! buffer into the socket and from the socket into the inbox.
 
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod mesh;
 mod reader;
 
@@ -38,11 +40,7 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout, cfg: &HostConfig) -> Resu
 
     let nonce = meeting.broadcast("key the TCP wire", &nonce)?;
     let addresses = meeting.all_gather("trade the TCP wire's addresses", at.to_string().as_bytes())?;
-    let addresses = addresses.iter().map(|raw| {
-        let text = String::from_utf8_lossy(raw);
-        text.parse()
-            .map_err(|_| failed("read an address", &format_args!("`{}`", text.escape_default())))
-    });
+    let addresses = addresses.iter().map(|raw| read_address(raw));
     let addresses = addresses.collect::<Result<Vec<SocketAddr>, _>>()?;
 
     let key = mesh::Key::new(&cfg.secret, &nonce).map_err(|e| failed("key the TCP wire", &e))?;
@@ -61,6 +59,16 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout, cfg: &HostConfig) -> Resu
     Ok(Opened {
         region,
         wire: Box::new(wire),
+    })
+}
+
+/// An address as a peer gives it.
+fn read_address(bytes: &[u8]) -> Result<SocketAddr, OpenError> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= 64);
+    let address = text.and_then(|text| text.parse().ok());
+    address.ok_or_else(|| {
+        let shown = String::from_utf8_lossy(bytes.get(..64).unwrap_or(bytes));
+        failed("read an address", &format_args!("`{}`", shown.escape_default()))
     })
 }
 

@@ -5,7 +5,6 @@ use crate::region::layout::{NOTICE, SLOTS};
 use crate::region::{Bay, Header, Region, Word, Words};
 use crate::types::Rank;
 use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
 
 /// Heads, and small payloads with them, are read through a buffer of this size in one call; the rest of a larger
 /// payload goes straight into its slot.
@@ -44,7 +43,7 @@ impl Reader {
     }
 
     /// Takes what has arrived, without waiting. `Ok(true)` where anything did; an error says why nothing more will.
-    pub(super) fn take(&mut self, mut stream: &TcpStream, region: &Region) -> Result<bool, String> {
+    pub(super) fn take(&mut self, mut stream: impl Read, region: &Region) -> Result<bool, String> {
         let mut moved = false;
         loop {
             let (got, wanted) = match self.open {

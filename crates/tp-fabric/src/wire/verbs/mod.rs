@@ -19,6 +19,27 @@ mod open;
 mod record;
 mod watch;
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz {
+    //! A part of the fuzz target `texts`.
+
+    use super::record::Record;
+
+    /// What a peer says of its memory and its ends of the rails. What was read reads the same again.
+    pub fn record(bytes: &[u8]) {
+        if let Ok(record) = Record::decode(bytes) {
+            // Text that was none is longer now than it was.
+            let again = Record::decode(&record.encode());
+            assert!(record.has_replaced_text() || again.as_ref() == Ok(&record));
+        }
+    }
+
+    #[cfg(test)]
+    pub fn record_seed() -> Vec<u8> {
+        super::record::sample(2).1.encode()
+    }
+}
+
 pub use cells::SMALL;
 pub use halt::Halted;
 pub use open::{VerbsConfig, open};

@@ -191,6 +191,33 @@ impl<'a> Reader<'a> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl Record {
+    pub fn has_replaced_text(&self) -> bool {
+        self.description.contains(char::REPLACEMENT_CHARACTER)
+    }
+}
+
+/// A record of three ranks, for tests.
+#[cfg(test)]
+pub(super) fn sample(rails: usize) -> (Extent, Record) {
+    use crate::types::World;
+    let layout = crate::region::Layout::new(World(3), 4096).expect("a layout");
+    let extent = Extent::new(layout, rails, 2);
+    let end = |rail| End {
+        peer: Rank(2),
+        rail,
+        queue_pair: 17,
+        first_packet: 0x12_3456,
+        key: 99,
+        lid: 0,
+        mtu: Mtu::from_code(3).expect("an MTU"),
+        gid: Gid([5; 16]),
+    };
+    let record = Record::new(&extent, 0x7000_0000, (0..rails as u32).map(end).collect());
+    (extent, record)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,25 +225,9 @@ mod tests {
     use crate::types::World;
     use proptest::prelude::*;
 
-    fn record(rails: usize) -> (Extent, Record) {
-        let extent = Extent::new(Layout::new(World(3), 4096).unwrap(), rails, 2);
-        let end = |rail| End {
-            peer: Rank(2),
-            rail,
-            queue_pair: 17,
-            first_packet: 0x12_3456,
-            key: 99,
-            lid: 0,
-            mtu: Mtu::from_code(3).unwrap(),
-            gid: Gid([5; 16]),
-        };
-        let record = Record::new(&extent, 0x7000_0000, (0..rails as u32).map(end).collect());
-        (extent, record)
-    }
-
     #[test]
     fn a_record_reads_back_and_another_layout_is_refused_by_the_field() {
-        let (extent, one) = record(2);
+        let (extent, one) = sample(2);
         let read = Record::decode(&one.encode()).unwrap();
         assert_eq!(read, one);
         assert_eq!(read.fits(&extent), Ok(()));
@@ -240,7 +251,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(cut in 0usize..400, at in 0usize..400, to in any::<u8>()) {
-            let mut bytes = record(3).1.encode();
+            let mut bytes = sample(3).1.encode();
             let len = bytes.len();
             bytes[at % len] = to;
             bytes.truncate(cut.max(1).min(len));
