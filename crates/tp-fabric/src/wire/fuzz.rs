@@ -16,10 +16,12 @@ pub fn texts(data: &[u8]) {
         32 * data.len() + (8 << 10),
         || {
             let mut input = Input(data);
-            match input.byte() % 3 {
+            match input.byte() % 5 {
                 0 => place(input.0),
                 1 => address(input.0),
-                _ => host::fuzz::fields(input.0),
+                2 => host::fuzz::fields(input.0),
+                3 => record(input.0),
+                _ => rails::fuzz::probes(input.0),
             }
         },
     );
@@ -46,11 +48,7 @@ mod seeds {
             ),
             (
                 "probes",
-                [
-                    &[4, 1, 0, 0, 0, 1, 2, 0, 7, 7, 2, 0, 0, 0, 0, 1, 0].as_slice(),
-                    b"x",
-                ]
-                .concat(),
+                b"\x04\x01\0\0\0\x01\x02\0\x07\x07\x02\0\0\0\0\x01\0x".to_vec(),
             ),
             ("other-fields", with(2, "world=3\nslot bytes=8192\nhost=beta")),
         ]
