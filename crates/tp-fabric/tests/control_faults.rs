@@ -5,7 +5,7 @@
 
 mod control_support;
 
-use control_support::{Process, free_port, play_if_rank};
+use control_support::{Process, Scene, play_if_rank};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,6 @@ fn rank_process() {
     play_if_rank();
 }
 
-fn start(world: u32, port: u16, scripts: &[&str]) -> Vec<Process> {
-    let ranks = scripts.iter().zip(0..);
-    ranks
-        .map(|(script, rank)| Process::start(rank, world, port, &[], script))
-        .collect()
-}
-
 fn wait_up(ranks: &mut [Process]) {
     for rank in ranks {
         rank.line("up", LIMIT);
@@ -32,27 +25,31 @@ fn wait_up(ranks: &mut [Process]) {
 
 #[test]
 fn a_clean_stop_in_every_order_ends_every_rank_with_0() {
+    let scene = Scene::new();
+    // Every order of three, and all at once.
     for delays in [
         [0, 150, 300],
-        [300, 150, 0],
+        [0, 300, 150],
         [150, 0, 300],
+        [300, 0, 150],
+        [150, 300, 0],
+        [300, 150, 0],
         [0, 0, 0],
-        [300, 0, 0],
     ] {
-        let port = free_port();
         let scripts = delays.map(|delay| format!("group barrier:last sleep:{delay} close"));
         let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
-        for rank in start(3, port, &scripts) {
+        for rank in scene.start_all(&[], &scripts) {
             rank.end(LIMIT).code_is(0);
         }
-        std::net::TcpListener::bind(("127.0.0.1", port)).expect("the port is free again");
+        std::net::TcpListener::bind(("127.0.0.1", scene.port)).expect("the port is free again");
     }
 }
 
 #[test]
 fn a_killed_rank_ends_all_others_at_once_and_by_name() {
+    let scene = Scene::new();
     for victim in [0u32, 1, 2] {
-        let mut ranks = start(3, free_port(), &["group hang"; 3]);
+        let mut ranks = scene.start_all(&[], &["group hang"; 3]);
         wait_up(&mut ranks);
         ranks[victim as usize].signal(Signal::SIGKILL);
         let ends: Vec<_> = ranks.into_iter().map(|rank| rank.end(LIMIT)).collect();
@@ -79,6 +76,7 @@ fn a_killed_rank_ends_all_others_at_once_and_by_name() {
 
 #[test]
 fn a_failing_rank_names_itself_phase_and_reason_on_every_rank() {
+    let scene = Scene::new();
     for victim in [0usize, 1] {
         let mut scripts = ["group hang"; 3];
         scripts[victim] = "group barrier:x phase:prefill fatal:disk-full";
@@ -86,7 +84,7 @@ fn a_failing_rank_names_itself_phase_and_reason_on_every_rank() {
         let scripts: Vec<&str> = (0..3)
             .map(|rank| if rank == victim { scripts[victim] } else { other })
             .collect();
-        for (rank, process) in start(3, free_port(), &scripts).into_iter().enumerate() {
+        for (rank, process) in scene.start_all(&[], &scripts).into_iter().enumerate() {
             let who = if rank == victim { "this rank (" } else { "rank " };
             process.end(LIMIT).code_is(70).says(&[
                 &format!("{who}{victim} on "),
@@ -99,11 +97,11 @@ fn a_failing_rank_names_itself_phase_and_reason_on_every_rank() {
 
 #[test]
 fn a_stopped_rank_is_noticed_within_the_heartbeat_limit() {
+    let scene = Scene::new();
     for victim in [0usize, 1] {
-        let port = free_port();
         let quick = [("TF_TP_HEARTBEAT_S", "0.05"), ("TF_TP_HEARTBEAT_LIMIT_S", "0.6")];
         let mut ranks: Vec<_> = (0..3)
-            .map(|rank| Process::start(rank, 3, port, &quick, "group hang"))
+            .map(|rank| scene.start(rank, 3, &quick, "group hang"))
             .collect();
         wait_up(&mut ranks);
         ranks[victim].signal(Signal::SIGSTOP);
@@ -124,28 +122,53 @@ fn a_stopped_rank_is_noticed_within_the_heartbeat_limit() {
 
 #[test]
 fn two_ranks_killed_at_once_end_the_rest() {
-    let mut ranks = start(4, free_port(), &["group hang"; 4]);
-    wait_up(&mut ranks);
-    ranks[1].signal(Signal::SIGKILL);
-    ranks[3].signal(Signal::SIGKILL);
+    let scene = Scene::new();
+    for pair in [[1, 3], [0, 2]] {
+        let mut ranks = scene.start_all(&[], &["group hang"; 4]);
+        wait_up(&mut ranks);
+        for victim in pair {
+            ranks[victim].signal(Signal::SIGKILL);
+        }
+        let ends: Vec<_> = ranks.into_iter().map(|rank| rank.end(LIMIT)).collect();
+        for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| !pair.contains(rank)) {
+            end.code_is(70).says(&["went away without a clean stop"]);
+            let names_one = pair.iter().any(|victim| {
+                let name = format!("rank {victim} on ");
+                end.stderr.contains(&name) || end.stdout.iter().any(|line| line.contains(&name))
+            });
+            assert!(names_one, "rank {rank}: {}", end.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_session_s_rank_killed_in_the_drain_is_a_failure() {
+    let scene = Scene::new();
+    // The stop word is out, its plans are read, and two ranks wait in the last barrier for the third.
+    let scripts = [
+        "session plan:128 end-plan close",
+        "session recv recv close",
+        "session recv recv sleep:20000 close",
+    ];
+    let mut ranks = scene.start_all(&[], &scripts);
+    ranks[2].line("plan false", LIMIT);
+    std::thread::sleep(Duration::from_millis(100));
+    ranks[2].signal(Signal::SIGKILL);
     let ends: Vec<_> = ranks.into_iter().map(|rank| rank.end(LIMIT)).collect();
-    for survivor in [0, 2] {
-        ends[survivor]
-            .code_is(70)
-            .says(&["went away without a clean stop"]);
+    for survivor in [0, 1] {
+        ends[survivor].code_is(70).says(&["rank 2 on "]);
+        let after = ends[survivor].at.saturating_duration_since(ends[2].at);
+        assert!(after < Duration::from_secs(1), "{after:?}");
     }
 }
 
 #[test]
 fn an_exit_without_a_clean_stop_is_a_failure() {
-    let mut ranks = start(2, free_port(), &["group hang", "group barrier:x exit:0"]);
+    let scene = Scene::new();
+    let mut ranks = scene.start_all(&[], &["group hang", "group barrier:x exit:0"]);
     ranks[0].signal(Signal::SIGCONT);
     drop(ranks.remove(0));
-    let ranks = start(
-        2,
-        free_port(),
-        &["group barrier:x hang", "group barrier:x exit:0"],
-    );
+    let ranks = scene.start_all(&[], &["group barrier:x hang", "group barrier:x exit:0"]);
     let mut ends = ranks.into_iter().map(|rank| rank.end(LIMIT));
     ends.next()
         .unwrap()
@@ -156,8 +179,9 @@ fn an_exit_without_a_clean_stop_is_a_failure() {
 
 #[test]
 fn a_rank_killed_in_the_drain_is_a_failure() {
+    let scene = Scene::new();
     let drain = "group barrier:x await-stop sleep:10000 close";
-    let mut ranks = start(3, free_port(), &["group barrier:x announce close", drain, drain]);
+    let mut ranks = scene.start_all(&[], &["group barrier:x announce close", drain, drain]);
     ranks[1].line("stop seen", LIMIT);
     ranks[2].line("stop seen", LIMIT);
     ranks[2].signal(Signal::SIGKILL);
@@ -171,12 +195,9 @@ fn a_rank_killed_in_the_drain_is_a_failure() {
 
 #[test]
 fn rank_0_killed_in_the_drain_is_a_failure() {
+    let scene = Scene::new();
     let drain = "group barrier:x await-stop sleep:10000 close";
-    let mut ranks = start(
-        2,
-        free_port(),
-        &["group barrier:x announce sleep:10000 close", drain],
-    );
+    let mut ranks = scene.start_all(&[], &["group barrier:x announce sleep:10000 close", drain]);
     ranks[1].line("stop seen", LIMIT);
     ranks[0].signal(Signal::SIGKILL);
     let follower = ranks.pop().unwrap();
@@ -185,12 +206,12 @@ fn rank_0_killed_in_the_drain_is_a_failure() {
 
 #[test]
 fn a_rank_that_leaves_while_others_work_is_a_failure_after_the_limit() {
-    let port = free_port();
+    let scene = Scene::new();
     let quick = [("TF_TP_HEARTBEAT_S", "0.05"), ("TF_TP_HEARTBEAT_LIMIT_S", "0.5")];
     let scripts = ["group barrier:x hang", "group barrier:x close"];
     let ranks: Vec<_> = (0..)
         .zip(scripts)
-        .map(|(rank, script)| Process::start(rank, 2, port, &quick, script))
+        .map(|(rank, script)| scene.start(rank, 2, &quick, script))
         .collect();
     let mut ends = ranks.into_iter().map(|rank| rank.end(LIMIT));
     ends.next()
@@ -202,7 +223,8 @@ fn a_rank_that_leaves_while_others_work_is_a_failure_after_the_limit() {
 
 #[test]
 fn a_hanging_abort_hook_delays_the_exit_by_the_grace_and_no_more() {
-    let mut ranks = start(2, free_port(), &["group hook:60000 hang", "group hang"]);
+    let scene = Scene::new();
+    let mut ranks = scene.start_all(&[], &["group hook:60000 hang", "group hang"]);
     wait_up(&mut ranks);
     std::thread::sleep(Duration::from_millis(100));
     ranks[1].signal(Signal::SIGKILL);
@@ -217,6 +239,7 @@ fn a_hanging_abort_hook_delays_the_exit_by_the_grace_and_no_more() {
 
 #[test]
 fn a_rank_killed_at_any_phase_of_the_boot_ends_the_others() {
+    let scene = Scene::new();
     // Connected and not yet agreed; agreed and in the first meeting; between two meetings.
     for (phase, others) in [
         // The pause lets the last rank come, whose own start takes its time.
@@ -229,7 +252,8 @@ fn a_rank_killed_at_any_phase_of_the_boot_ends_the_others() {
             let scripts: Vec<&str> = (0..3)
                 .map(|rank| if rank == victim { phase } else { others })
                 .collect();
-            let ends: Vec<_> = start(3, free_port(), &scripts)
+            let ends: Vec<_> = scene
+                .start_all(&[], &scripts)
                 .into_iter()
                 .map(|rank| rank.end(LIMIT))
                 .collect();
@@ -248,9 +272,9 @@ fn a_rank_killed_at_any_phase_of_the_boot_ends_the_others() {
 
 #[test]
 fn a_rank_that_dies_while_others_are_awaited_ends_the_boot() {
-    let port = free_port();
-    let first = Process::start(0, 3, port, &[], "connect hang");
-    let second = Process::start(1, 3, port, &[], "connect hang");
+    let scene = Scene::new();
+    let first = scene.start(0, 3, &[], "connect hang");
+    let second = scene.start(1, 3, &[], "connect hang");
     std::thread::sleep(Duration::from_millis(400));
     second.signal(Signal::SIGKILL);
     let died = second.end(LIMIT).at;
@@ -261,10 +285,10 @@ fn a_rank_that_dies_while_others_are_awaited_ends_the_boot() {
 
 #[test]
 fn missing_ranks_are_named_at_the_deadline_on_every_rank() {
-    let port = free_port();
+    let scene = Scene::new();
     let quick = [("TF_TP_BOOT_TIMEOUT", "4")];
     let ranks: Vec<_> = [0, 2]
-        .map(|rank| Process::start(rank, 4, port, &quick, "group hang"))
+        .map(|rank| scene.start(rank, 4, &quick, "group hang"))
         .into();
     let started = Instant::now();
     let mut ends = ranks.into_iter().map(|rank| rank.end(LIMIT));
@@ -281,9 +305,9 @@ fn missing_ranks_are_named_at_the_deadline_on_every_rank() {
 
 #[test]
 fn ranks_out_of_step_are_told_which_call_each_is_in() {
-    let ranks = start(
-        3,
-        free_port(),
+    let scene = Scene::new();
+    let ranks = scene.start_all(
+        &[],
         &["group barrier:load", "group barrier:load", "group barrier:warm"],
     );
     let ends: Vec<_> = ranks.into_iter().map(|rank| rank.end(LIMIT)).collect();

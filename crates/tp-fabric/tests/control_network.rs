@@ -6,7 +6,8 @@
 
 mod control_support;
 
-use control_support::{Process, play_if_rank};
+use control_support::{Process, Scene, play_if_rank, skipped};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ impl Cable {
         let own = std::process::id();
         let ends = ["a", "b"].map(|end| format!("tp-{name}-{own}-{end}"));
         if !ip(&format!("netns add {}", ends[0])) {
-            println!("not run: needs root and `ip netns`");
+            skipped("hosts with a cable between them: needs root and `ip netns`");
             return None;
         }
         let cable = Self { ends };
@@ -53,14 +54,41 @@ impl Cable {
         Some(cable)
     }
 
-    fn start(&self, rank: u32, extra: &[(&str, &str)]) -> Process {
+    fn start(&self, scene: &Scene, rank: u32, extra: &[(&str, &str)], script: &str) -> Process {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.ends[rank as usize]])
             .arg(std::env::current_exe().unwrap());
         let mut all = vec![("TF_TP_MASTER", "192.0.2.1")];
         all.extend(extra);
-        Process::start_by(command, rank, 2, PORT, &all, "group hang")
+        scene.start_by(command, rank, 2, &all, script)
+    }
+
+    /// As [`Cable::start`], with another file in the place of `/etc/hosts`.
+    fn start_with_hosts(
+        &self,
+        scene: &Scene,
+        rank: u32,
+        hosts: &Path,
+        master: &str,
+        extra: &[(&str, &str)],
+    ) -> Process {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ends[rank as usize], "sh", "-c"]);
+        // Mounted in the namespace of mounts that `ip netns exec` makes, so that nobody else sees it.
+        command
+            .arg(r#"mount --bind "$0" /etc/hosts && exec "$@""#)
+            .arg(hosts)
+            .arg(std::env::current_exe().unwrap());
+        let mut all = vec![("TF_TP_MASTER", master)];
+        all.extend(extra);
+        scene.start_by(command, rank, 2, &all, "group close")
+    }
+
+    /// A step of `ip` at one end.
+    fn at(&self, end: usize, step: &str) {
+        let step = format!("-n {} {step}", self.ends[end]);
+        assert!(ip(&step), "ip {step}");
     }
 }
 
@@ -74,9 +102,10 @@ impl Drop for Cable {
 
 /// Two ranks at the two ends; `cut` cuts, and both are to be out within the limit and a quarter of a second.
 fn survives(name: &str, cut: impl Fn(&Cable) -> String, blamed_on_0: &str, blamed_on_1: &str) {
+    let scene = Scene::elsewhere(PORT);
     let Some(cable) = Cable::new(name) else { return };
     let quick = [("TF_TP_HEARTBEAT_S", "0.1"), ("TF_TP_HEARTBEAT_LIMIT_S", "1")];
-    let mut ranks = [0, 1].map(|rank| cable.start(rank, &quick));
+    let mut ranks = [0, 1].map(|rank| cable.start(&scene, rank, &quick, "group hang"));
     for rank in &mut ranks {
         rank.line("up", LIMIT);
     }
@@ -107,4 +136,64 @@ fn a_cable_cut_in_one_direction_ends_both_ranks_within_the_limit() {
     // either. Each sees it on its own; which word rank 1 gets first is open.
     let cut = |cable: &Cable| format!("-n {} route add blackhole 192.0.2.1/32", cable.ends[1]);
     survives("half", cut, "no heartbeat for 1.0 s", "failed in phase");
+}
+
+#[test]
+fn a_cable_cut_in_the_other_direction_ends_both_ranks_within_the_limit() {
+    let cut = |cable: &Cable| format!("-n {} route add blackhole 192.0.2.2/32", cable.ends[0]);
+    survives("flah", cut, "failed in phase", "no heartbeat for 1.0 s");
+}
+
+#[test]
+fn dropped_connection_requests_are_told_from_closed_ports_and_outlived() {
+    let scene = Scene::elsewhere(PORT);
+    let Some(cable) = Cable::new("syn") else { return };
+    // Packets to rank 0 go to a card that nobody has, as if a firewall dropped them.
+    let nobody = "neigh replace 192.0.2.1 lladdr 02:00:00:00:00:99 dev tpc0 nud permanent";
+    cable.at(1, nobody);
+    let began = Instant::now();
+    let lonely = cable.start(&scene, 1, &[("TF_TP_BOOT_TIMEOUT", "2")], "group close");
+    lonely
+        .end(LIMIT)
+        .code_is(70)
+        .says(&["port 29500", "192.0.2.1: filtered (no answer)"]);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+
+    // Those that are dropped for a while cost that while.
+    let ranks = [0, 1].map(|rank| cable.start(&scene, rank, &[], "group close"));
+    std::thread::sleep(Duration::from_millis(1500));
+    cable.at(1, "neigh del 192.0.2.1 dev tpc0");
+    for rank in ranks {
+        rank.end(LIMIT).code_is(0);
+    }
+}
+
+#[test]
+fn a_master_whose_first_address_is_dead_is_reached_by_the_next() {
+    let scene = Scene::elsewhere(PORT);
+    let Some(cable) = Cable::new("first") else { return };
+    cable.at(1, "address add 2001:db8::2/64 dev tpc0 nodad");
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = directory.path().join("hosts");
+    std::fs::write(
+        &hosts,
+        "127.0.0.1 localhost\n2001:db8::77 rank-zero\n192.0.2.1 rank-zero\n",
+    )
+    .unwrap();
+    let zero = cable.start(&scene, 0, &[], "group close");
+    let one = cable.start_with_hosts(&scene, 1, &hosts, "rank-zero", &[]);
+    for rank in [zero, one] {
+        rank.end(LIMIT).code_is(0);
+    }
+    // Where both are dead, each is named with what it did.
+    std::fs::write(
+        &hosts,
+        "127.0.0.1 localhost\n2001:db8::77 rank-zero\n192.0.2.77 rank-zero\n",
+    )
+    .unwrap();
+    let lonely = cable.start_with_hosts(&scene, 1, &hosts, "rank-zero", &[("TF_TP_BOOT_TIMEOUT", "4")]);
+    lonely
+        .end(LIMIT)
+        .code_is(70)
+        .says(&["rank-zero port 29500", "2001:db8::77: ", "192.0.2.77: "]);
 }

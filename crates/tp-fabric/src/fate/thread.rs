@@ -101,6 +101,10 @@ impl Loop {
         if let Some(close_by) = self.close_by {
             deadline = deadline.min(close_by);
         }
+        // A silence is over its limit between two beats.
+        if let Some(silent) = self.watch.deadline() {
+            deadline = deadline.min(silent + Duration::from_micros(1));
+        }
         let mut which = Vec::with_capacity(self.links.len());
         let mut fds = Vec::with_capacity(self.links.len() + 1);
         fds.push(PollFd::new(self.wake.as_fd(), PollFlags::POLLIN));

@@ -170,6 +170,20 @@ impl Watch {
         None
     }
 
+    /// When [`Watch::tick`] may next have something to say, if nothing comes until then.
+    pub fn deadline(&self) -> Option<Instant> {
+        let of = |peer: &Peer| match peer.bye {
+            None if !peer.ended => Some(peer.heard.min(peer.taken)),
+            Some(bye) if !self.expecting_stop => Some(bye),
+            _ => None,
+        };
+        self.peers
+            .iter()
+            .filter_map(of)
+            .min()
+            .map(|since| since + self.limit)
+    }
+
     /// A peer's system has acknowledged all that was sent, or does not tell.
     pub fn taken(&mut self, index: usize, now: Instant) {
         if let Some(peer) = self.peers.get_mut(index) {

@@ -2,8 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+mod scene;
+
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub use scene::{Scene, free_port};
+
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
@@ -14,13 +18,9 @@ pub const SCRIPT: &str = "TP_FABRIC_TEST_SCRIPT";
 /// A secret for tests.
 pub const SECRET: &str = "a secret for tests alone";
 
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+/// Says that a test did not run, past the harness, which keeps what passing tests print to itself.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
 /// One rank's process.
@@ -43,31 +43,7 @@ pub struct Outcome {
 }
 
 impl Process {
-    /// Starts a rank with these variables and this script.
-    pub fn start(rank: u32, world: u32, port: u16, extra: &[(&str, &str)], script: &str) -> Self {
-        Self::start_file(
-            &std::env::current_exe().unwrap(),
-            rank,
-            world,
-            port,
-            extra,
-            script,
-        )
-    }
-
-    /// [`Process::start`] of another file than this test's own.
-    pub fn start_file(
-        file: &std::path::Path,
-        rank: u32,
-        world: u32,
-        port: u16,
-        extra: &[(&str, &str)],
-        script: &str,
-    ) -> Self {
-        Self::start_by(Command::new(file), rank, world, port, extra, script)
-    }
-
-    /// [`Process::start`] by a command to which the arguments of a rank are added.
+    /// Starts a rank by a command to which its arguments are added.
     pub fn start_by(
         mut command: Command,
         rank: u32,
@@ -249,17 +225,25 @@ pub fn play_if_rank() {
 }
 
 mod rank {
+    use std::io::Write;
+    use std::net::TcpStream;
     use std::sync::Arc;
     use std::time::Duration;
-    use tp_fabric::bootstrap::{BootConfig, Bootstrap};
+    use tp_fabric::bootstrap::{BootConfig, Bootstrap, PROTOCOL};
+    use tp_fabric::host::{self, HostConfig};
+    use tp_fabric::local::LocalMeeting;
+    use tp_fabric::plan::PlanError;
     use tp_fabric::session::{Group, Session, SessionHooks};
     use tp_fabric::settings::{Settings, Sources};
+    use tp_fabric::types::World;
 
     #[derive(Default)]
     struct State {
         bootstrap: Option<Bootstrap>,
         group: Option<Group>,
         session: Option<Session>,
+        /// Control and plan connections of a rank that keeps to no protocol.
+        raw: [Vec<TcpStream>; 2],
     }
 
     /// Runs the script's words one by one; gives the exit code.
@@ -325,6 +309,26 @@ mod rank {
                 state.session = Some(session);
                 println!("up");
             }
+            // A session whose collectives are this rank's alone.
+            "bare" => {
+                let group = Group::open(settings, hooks()).map_err(|e| (e.to_string(), e.exit_code()))?;
+                let mut alone = LocalMeeting::group(World(1), Duration::from_secs(5)).remove(0);
+                let backend = host::open(&mut alone, &HostConfig::default()).unwrap();
+                let session = Session::with_backend(group, settings, Box::new(backend));
+                state.session = Some(session.map_err(|e| (e.to_string(), e.exit_code()))?);
+                println!("up");
+            }
+            "raw" => {
+                state.raw = raw(settings);
+                println!("raw");
+            }
+            "control" => send_raw(&mut state.raw[0], &garbage("TPFT", argument)),
+            "plan-raw" => send_raw(&mut state.raw[1], &garbage("TPPL", argument)),
+            "wall" => {
+                let now = std::time::SystemTime::now();
+                let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+                println!("wall={}", now.as_secs());
+            }
             "barrier" => {
                 let group = state.group.as_mut().unwrap();
                 let result = group.meeting().barrier(argument);
@@ -362,18 +366,14 @@ mod rank {
             "exit" => std::process::exit(i32::try_from(number()).unwrap()),
             "plan" => {
                 let words: Vec<i64> = (0..i64::try_from(number()).unwrap()).collect();
-                state
-                    .session
-                    .as_mut()
-                    .unwrap()
-                    .plan
-                    .send(&words)
-                    .map_err(|e| (e.to_string(), 1))?;
+                println!("sending");
+                let sent = state.session.as_mut().unwrap().plan.send(&words);
+                sent.map_err(|e| lost(state, e))?;
             }
             "recv" => {
                 let mut words = Vec::new();
                 let more = state.session.as_mut().unwrap().plan.recv_grow(&mut words);
-                let more = more.map_err(|e| (e.to_string(), 1))?;
+                let more = more.map_err(|e| lost(state, e))?;
                 println!("plan {more} {} {}", words.len(), words.iter().sum::<i64>());
             }
             "end-plan" => state
@@ -395,6 +395,65 @@ mod rank {
             other => panic!("no word {other}"),
         }
         Ok(())
+    }
+
+    /// What a rank does that has lost its plan link: it leaves as its fate channel says.
+    fn lost(state: &State, error: PlanError) -> (String, i32) {
+        match error {
+            PlanError::PeerClosed { rank, reason } => fate(state).lost_peer(rank, "plan", &reason),
+            other => (other.to_string(), 1),
+        }
+    }
+
+    /// Meets and agrees as every rank does; gives the bare connections.
+    fn raw(settings: &Settings) -> [Vec<TcpStream>; 2] {
+        let mut boot = Bootstrap::connect(BootConfig::from_settings(settings)).unwrap();
+        let mut fields = vec![
+            ("protocol".to_owned(), PROTOCOL.to_string()),
+            (
+                "binary_sha256".to_owned(),
+                tp_fabric::identity::binary_sha256().unwrap(),
+            ),
+            ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        fields.extend(settings.agreed_fields());
+        fields.extend(hooks().agree);
+        boot.agree("agree", &fields).unwrap();
+        let control = boot.take_control();
+        let both = [control, boot.into_plan()];
+        for link in both.iter().flatten() {
+            link.set_nonblocking(false).unwrap();
+        }
+        both
+    }
+
+    fn send_raw(links: &mut [TcpStream], bytes: &[u8]) {
+        for link in links {
+            link.write_all(bytes).unwrap();
+        }
+    }
+
+    /// Bytes that begin like a frame of a channel and are none.
+    fn garbage(magic: &str, kind: &str) -> Vec<u8> {
+        let frame = |kind: u32, length: u32, body: &[u8]| {
+            let head = [magic.as_bytes(), &kind.to_le_bytes(), &length.to_le_bytes()];
+            [&head.concat(), body].concat()
+        };
+        let words = |words: &[i64]| {
+            words
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        match kind {
+            "foreign" => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            "oversized" => frame(1, u32::MAX, &[]),
+            "unknown" => frame(77, 0, &[]),
+            "truncated" => frame(1, 3, b"r"),
+            "batch" => frame(2, 3, &words(&[2, 1, 5])),
+            "batch-beyond" => frame(2, 2, &words(&[1, i64::MAX])),
+            other => panic!("no garbage {other}"),
+        }
     }
 
     fn fate(state: &State) -> tp_fabric::fate::FateHandle {
