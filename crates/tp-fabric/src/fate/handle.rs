@@ -153,7 +153,8 @@ impl Fate {
 
     fn join(&mut self) {
         self.handle.0.wake();
-        if let Some(thread) = self.thread.take() {
+        // Where the exit returned and a hook hangs, the channel's thread hangs in it.
+        if let Some(thread) = self.thread.take().filter(|_| !self.handle.0.leaver.is_busy()) {
             let _ = thread.join();
         }
     }
@@ -240,7 +241,7 @@ impl FateHandle {
         }
     }
 
-    /// Adds an abort hook, run on the hooks' thread when any rank fails. It should end what could keep other threads or
+    /// Adds an abort hook, run on a thread of the channel when any rank fails. It should end what could keep other threads or
     /// devices waiting; it may block, since the process leaves after the grace in any case.
     pub fn register_hook(&self, name: &str, hook: Hook) {
         self.0.leaver.register(name, hook);

@@ -1,6 +1,6 @@
 //! The way out: the report, the abort hooks, the grace, the exit.
 
-use super::{FateActions, FateReport};
+use super::{EXIT_CODE, FateActions, FateReport};
 use crate::os;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,10 +25,12 @@ impl Exit for RealExit {
 /// An abort hook.
 pub(super) type Hook = Box<dyn Fn() + Send>;
 
-/// The thread that runs report and hooks. It is started beforehand, so that a process which can start no thread any more
-/// can still leave in order.
+/// Runs report and hooks on the thread that leaves, which is never one that works: where CPUs are scarce, every change of
+/// threads on the way out is a wait in the scheduler's queue. A second thread, started beforehand so that a process which can
+/// start none any more still leaves, looks at the clock meanwhile and ends the process when the grace is over.
 pub(super) struct Leaver {
     shared: Arc<Shared>,
+    actions: FateActions,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,7 +42,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     hooks: Vec<(String, Hook)>,
-    report: Option<FateReport>,
+    /// Since the first thread leaves: when the process ends whatever the hooks do.
+    deadline: Option<Instant>,
     /// The hook that runs now, for the line that names a hook which did not end.
     running: Option<String>,
     done: bool,
@@ -52,6 +55,25 @@ impl Shared {
         // A panicking hook must not keep the process from leaving.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until report and hooks are done; `false` where the grace is over before.
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> bool {
+        while !state.done {
+            let Some(deadline) = state.deadline else {
+                return false;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let running = state.running.take().unwrap_or_else(|| "the report".to_owned());
+                drop(state);
+                tracing::warn!("leaving without waiting for {running}: not done within the grace");
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
 }
 
 impl Leaver {
@@ -60,13 +82,14 @@ impl Leaver {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let theirs = Arc::clone(&shared);
-        let body = move || run(&theirs, &actions);
+        let (theirs, exit) = (Arc::clone(&shared), Arc::clone(&actions.exit));
+        let body = move || watch(&theirs, exit.as_ref());
         let thread = std::thread::Builder::new()
-            .name("fate-hooks".into())
+            .name("fate-grace".into())
             .spawn(body)?;
         Ok(Self {
             shared,
+            actions,
             thread: Some(thread),
         })
     }
@@ -75,32 +98,51 @@ impl Leaver {
         self.shared.lock().hooks.push((name.to_owned(), hook));
     }
 
-    /// Hands the report to the thread and waits until report and hooks are done, at most for `grace`.
+    /// Whether report and hooks have begun and not ended.
+    pub fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.deadline.is_some() && !state.done
+    }
+
+    /// Runs report and hooks, or waits for the thread that does; returns when they are done or the grace is over.
     pub fn leave(&self, report: &FateReport, grace: Duration) {
-        let deadline = Instant::now() + grace;
         let mut state = self.shared.lock();
-        state.report.get_or_insert_with(|| report.clone());
+        if state.deadline.is_some() {
+            self.shared.wait(state);
+            return;
+        }
+        state.deadline = Some(Instant::now() + grace);
+        drop(state);
         self.shared.changed.notify_all();
-        while !state.done {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let running = state.running.take().unwrap_or_else(|| "the report".to_owned());
-                tracing::warn!("leaving without waiting for {running}: not done within the grace");
+        self.work(report);
+    }
+
+    fn work(&self, report: &FateReport) {
+        tracing::error!("{report}; leaving with exit {EXIT_CODE}");
+        if let Some(on_fate) = &self.actions.on_fate {
+            guarded("the report's callback", || on_fate(report));
+        }
+        loop {
+            let mut state = self.shared.lock();
+            if state.hooks.is_empty() {
+                state.running = None;
+                state.done = true;
+                self.shared.changed.notify_all();
                 return;
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let (name, hook) = state.hooks.remove(0);
+            let what = format!("abort hook `{name}`");
+            state.running = Some(what.clone());
+            drop(state);
+            guarded(&what, hook);
         }
     }
 }
 
 impl Drop for Leaver {
     fn drop(&mut self) {
-        let busy = {
-            let mut state = self.shared.lock();
-            state.quit = true;
-            state.report.is_some() && !state.done
-        };
+        let busy = self.is_busy();
+        self.shared.lock().quit = true;
         self.shared.changed.notify_all();
         // A hook that hangs must not hang whoever drops this.
         if let (Some(thread), false) = (self.thread.take(), busy) {
@@ -109,34 +151,17 @@ impl Drop for Leaver {
     }
 }
 
-fn run(shared: &Shared, actions: &FateActions) {
+/// The second thread: sleeps until somebody leaves, then sees that the process ends within the grace.
+fn watch(shared: &Shared, exit: &dyn Exit) {
     let mut state = shared.lock();
-    let report = loop {
-        if let Some(report) = state.report.clone() {
-            break report;
-        }
+    while state.deadline.is_none() {
         if state.quit {
             return;
         }
         state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-    };
-    drop(state);
-    tracing::error!("{report}; leaving with exit {}", super::EXIT_CODE);
-    if let Some(on_fate) = &actions.on_fate {
-        guarded("the report's callback", || on_fate(&report));
     }
-    loop {
-        let mut state = shared.lock();
-        if state.hooks.is_empty() {
-            state.running = None;
-            state.done = true;
-            shared.changed.notify_all();
-            return;
-        }
-        let (name, hook) = state.hooks.remove(0);
-        state.running = Some(format!("abort hook `{name}`"));
-        drop(state);
-        guarded(&format!("abort hook `{name}`"), hook);
+    if !shared.wait(state) {
+        exit.exit(EXIT_CODE);
     }
 }
 

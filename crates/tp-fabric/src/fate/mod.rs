@@ -1,8 +1,8 @@
 //! The fate channel: a rank that fails, vanishes or falls silent ends all the others, at once and by name.
 //!
 //! It runs on the control connections from right after the agreement until the clean stop, on a thread that only polls.
-//! On a failure every rank reports who failed, in which phase and why; abort hooks run on a thread of their own, and the
-//! process leaves with [`EXIT_CODE`] as soon as they are done, at the latest after the grace.
+//! On a failure every rank reports who failed, in which phase and why; abort hooks run on that thread, and the process leaves
+//! with [`EXIT_CODE`] as soon as they are done, at the latest after the grace, which a second thread watches.
 
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -82,7 +82,7 @@ pub struct MemoryReport {
     pub age: Duration,
 }
 
-/// What is called with the report, on the hooks' thread, before the process leaves.
+/// What is called with the report, on a thread of the channel, before the process leaves.
 pub type OnFate = Arc<dyn Fn(&FateReport) + Send + Sync>;
 
 /// What a fate channel does to its process.

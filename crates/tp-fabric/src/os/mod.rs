@@ -17,4 +17,4 @@ pub(crate) use system::{
     allowed_cpus, available_memory, cpu_capacity, executable, host_id, nameless_shared_file,
     open_descriptor_of, pin_to_cpu, pipe, reserve, set_keepalive, unacknowledged,
 };
-pub(crate) use unix::{exit_now, host_name, poll, raise_open_files, want_read, want_write};
+pub(crate) use unix::{exit_now, free_bytes, host_name, poll, raise_open_files, want_read, want_write};

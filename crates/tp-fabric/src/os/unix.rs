@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// Waits until something is ready or the deadline has passed; gives how many are ready. `None`: no deadline.
@@ -63,4 +64,17 @@ pub(crate) fn raise_open_files(wanted: u64) {
         // A refusal shows later as "too many open files", with a name to it.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard);
     }
+}
+
+/// What the file system of an open file could still take, bytes; `None` where it has no limit of its own.
+pub(crate) fn free_bytes(file: &impl AsFd) -> io::Result<Option<u64>> {
+    let stat = nix::sys::statvfs::fstatvfs(file)?;
+    // The field types differ among systems.
+    #[allow(clippy::unnecessary_cast, reason = "not unnecessary on every system")]
+    let (blocks, free, size) = (
+        stat.blocks() as u64,
+        stat.blocks_available() as u64,
+        stat.fragment_size() as u64,
+    );
+    Ok((blocks > 0).then(|| free.saturating_mul(size)))
 }

@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 /// What the owner of a session adds to it.
 pub struct SessionHooks {
-    /// Called once, on the hooks' thread, when any rank has failed and before this process leaves.
+    /// Called once, on a thread of the fate channel, when any rank has failed and before this process leaves.
     pub on_fate: Option<OnFate>,
     /// How the process leaves on a failure; `_exit` unless replaced.
     pub exit: Arc<dyn Exit>,

@@ -20,11 +20,12 @@ use crate::host::OpenError;
 use crate::meeting::Meeting;
 use crate::os;
 use crate::region::{Bay, Layout, Mapping, Region, Word, Words, layout};
-use crate::types::{Rank, WireKind};
+use crate::types::{Rank, WireKind, World};
 use file::{Place, SharedFile};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Opens the wire. Collective over `meeting`; the ranks must be on one host and have agreed on `layout`.
@@ -32,7 +33,8 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
     let me = meeting.rank();
     let stride = layout.total().next_multiple_of(layout::PAGE);
     let all: Vec<Rank> = layout.world().ranks().collect();
-    let mapping = share(meeting, &all, stride)?
+    // A receive slot is backed when its first message comes, since most pairs of a large world never fill theirs.
+    let (mapping, fd) = share(meeting, &all, stride, receive_slots_at(&layout))?
         .ok_or_else(|| failed("map the shared memory", "nobody to share it with"))?;
 
     let region = |rank: Rank| {
@@ -47,17 +49,60 @@ pub fn open(meeting: &mut dyn Meeting, layout: Layout) -> Result<Opened, OpenErr
     let own = regions[me.index()].clone();
     Ok(Opened {
         region: own,
-        wire: Box::new(Shm { me, regions }),
+        wire: Box::new(Shm {
+            me,
+            backing: Some(Backing::new(fd, stride, layout.world())),
+            regions,
+        }),
     })
 }
 
-/// Memory that the ranks of `group` share, `stride` bytes for each in the group's order; none where this rank is alone in its
-/// group. Collective over `meeting`: every rank names the group that it is in, ascending.
+/// Offset of the first receive slot in a region.
+fn receive_slots_at(layout: &Layout) -> usize {
+    layout.receive(Bay {
+        source: Rank(0),
+        slot: 0,
+    })
+}
+
+/// Which of this rank's receive slots at its peers are backed with memory.
+struct Backing {
+    fd: OwnedFd,
+    stride: usize,
+    /// By peer and slot.
+    backed: Vec<[AtomicBool; layout::SLOTS as usize]>,
+}
+
+impl Backing {
+    fn new(fd: OwnedFd, stride: usize, world: World) -> Self {
+        Self {
+            fd,
+            stride,
+            backed: world.ranks().map(|_| Default::default()).collect(),
+        }
+    }
+
+    /// Backs a receive slot before its first message.
+    fn ensure(&self, peer: Rank, bay: Bay, layout: &Layout) -> io::Result<()> {
+        let backed = &self.backed[peer.index()][bay.slot];
+        if !backed.load(Ordering::Relaxed) {
+            let at = peer.index() * self.stride + layout.receive(bay);
+            os::reserve(&self.fd, at as u64, layout.slot() as u64)?;
+            backed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Memory that the ranks of `group` share, and its file: `stride` bytes for each in the group's order, the first `backed` of
+/// them backed with memory when this returns, and room for the rest where the file system says what it has; none where this
+/// rank is alone in its group. Collective over `meeting`: every rank names the group that it is in, ascending.
 pub(super) fn share(
     meeting: &mut dyn Meeting,
     group: &[Rank],
     stride: usize,
-) -> Result<Option<Arc<Mapping>>, OpenError> {
+    backed: usize,
+) -> Result<Option<(Arc<Mapping>, OwnedFd)>, OpenError> {
     let me = meeting.rank();
     let len = stride.checked_mul(group.len());
     let len = len.ok_or_else(|| failed("size the shared memory", "more bytes than an address can hold"))?;
@@ -74,16 +119,29 @@ pub(super) fn share(
         let Some((mapping, fd)) = mapped else {
             return Ok(None);
         };
-        // Each rank has its own part backed now, so that a full /dev/shm is an error here and not a signal later.
-        os::reserve(&fd, (place * stride) as u64, stride as u64)?;
-        Ok(Some(mapping))
+        // Backed before it is touched, so that a full /dev/shm is an error here and not a signal later.
+        os::reserve(&fd, (place * stride) as u64, backed as u64)?;
+        Ok(Some((mapping, fd)))
     });
     let outcome = mapped.as_ref().map(drop).map_err(told);
     let outcome = meeting.verdict("map the shared memory", outcome);
     drop(mine);
     outcome?;
-    let mapping = mapped.map_err(|e| failed("map the shared memory", &told(&e)))?;
-    Ok(mapping.map(Arc::new))
+    let mapped = mapped.map_err(|e| failed("map the shared memory", &told(&e)))?;
+    let room = match &mapped {
+        Some((_, fd)) if place == 0 => has_room(fd, (stride - backed) * group.len()),
+        _ => Ok(()),
+    };
+    meeting.verdict("find room for the shared memory", room.map_err(|e| told(&e)))?;
+    Ok(mapped.map(|(mapping, fd)| (Arc::new(mapping), fd)))
+}
+
+/// Whether the file system has room for so many bytes more, where it says.
+fn has_room(fd: &OwnedFd, needed: usize) -> io::Result<()> {
+    match os::free_bytes(fd)? {
+        Some(free) if free < needed as u64 => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The first rank of each group makes the file and says where it is; the others open it. The file itself is that rank's
@@ -137,6 +195,8 @@ fn failed(what: &str, reason: &str) -> OpenError {
 /// Every rank's region, mapped.
 struct Shm {
     me: Rank,
+    /// None where there is nobody to send to.
+    backing: Option<Backing>,
     regions: Vec<Region>,
 }
 
@@ -147,9 +207,21 @@ impl Wire for Shm {
 
     fn put(&self, parcel: &Parcel<'_>, _: &dyn Fn() -> bool) -> Result<(), WireError> {
         let bay = Bay::of(self.me, parcel.seq);
+        let region = &self.regions[parcel.peer.index()];
+        if let Some(backing) = self
+            .backing
+            .as_ref()
+            .filter(|_| parcel.payload.len() > layout::INLINE)
+        {
+            let backed = backing.ensure(parcel.peer, bay, region.layout());
+            backed.map_err(|e| WireError::Peer {
+                peer: parcel.peer,
+                reason: format!("failed to back its receive slot: {}", told(&e)),
+            })?;
+        }
         // SAFETY: this rank is the one writer of its bays at the peer; the caller sends message `seq` only when the
         // protocol says that its slot is free, and payloads are at most a slot.
-        unsafe { self.regions[parcel.peer.index()].deliver(bay, parcel.seq, &parcel.header, parcel.payload) };
+        unsafe { region.deliver(bay, parcel.seq, &parcel.header, parcel.payload) };
         Ok(())
     }
 
@@ -173,6 +245,7 @@ impl Wire for Shm {
 pub(crate) fn single(region: Region) -> Box<dyn Wire> {
     Box::new(Shm {
         me: Rank(0),
+        backing: None,
         regions: vec![region],
     })
 }

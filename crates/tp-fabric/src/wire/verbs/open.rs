@@ -80,7 +80,8 @@ pub fn open(
     )?;
     outcome?;
     let extent = Extent::new(layout, cfg.most_rails, bounces(layout, cfg));
-    let shared = shm::share(meeting, &cfg.neighbours, extent.total())?;
+    let shared =
+        shm::share(meeting, &cfg.neighbours, extent.total(), extent.total())?.map(|(mapping, _)| mapping);
     let local = local(me, layout, extent, shared, cfg);
     meeting.verdict(
         "open the RDMA devices",
