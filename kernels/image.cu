@@ -2,4 +2,5 @@
 #include "exchange_chunks.cu"
 #include "exchange_lines.cu"
 #include "exchange_lines_fast.cu"
+#include "exchange_posted.cu"
 #include "ordered_sum.cu"

@@ -69,6 +69,27 @@ __device__ __forceinline__ void store_relaxed_gpu(u64* p, u64 v) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
+__device__ __forceinline__ void store_relaxed_gpu(u32* p, u32 v) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_release_gpu(u64* p, u64 v) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+__device__ __forceinline__ u64 load_acquire_gpu(const u64* p) {
+    u64 v;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+// Counts an arrival: what the others that have arrived wrote before is visible to whoever sees their number.
+__device__ __forceinline__ u32 add_acq_rel_gpu(u32* p, u32 v) {
+    u32 was;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(v) : "memory");
+    return was;
+}
+
 // Claims a word once: returns what was there, and writes `set` where that was `expected`.
 __device__ __forceinline__ u32 compare_and_swap_relaxed_gpu(u32* p, u32 expected, u32 set) {
     u32 was;

@@ -2,6 +2,7 @@
 
 use crate::exit_code::Refusal;
 use tp_fabric::devices;
+use tp_fabric::settings::Settings;
 use tp_fabric::types::BackendKind;
 
 /// One line for `--version`: which GPUs the embedded kernels are for, or why there are none.
@@ -18,16 +19,33 @@ pub fn image_sha256() -> Option<String> {
 }
 
 /// Why a backend cannot be run by this binary, found out before anything is opened.
-pub fn refuse(backend: BackendKind) -> Result<(), Refusal> {
-    if backend == BackendKind::Host {
-        return Ok(());
+pub fn refuse(backend: Option<BackendKind>, settings: &Settings) -> Result<(), Refusal> {
+    let world = settings.world;
+    let most = match backend {
+        Some(BackendKind::Mailbox | BackendKind::Roce) => 8,
+        _ => 64,
+    };
+    let named = backend.map_or("none", BackendKind::name);
+    if world.0 > most {
+        return Err(Refusal::usage(format!(
+            "the {named} backend serves up to {most} ranks; TF_TP_WORLD (or --world) is {world}"
+        )));
     }
+    if world.0 < 2 && most == 8 {
+        return Err(Refusal::usage(format!(
+            "the {named} backend needs a second rank; TF_TP_WORLD (or --world) is {world}"
+        )));
+    }
+    let needs_kernels = match backend {
+        None | Some(BackendKind::Host) => false,
+        // Two operands have one order, so NCCL's own sums do.
+        Some(BackendKind::Nccl) => world.0 > 2,
+        Some(BackendKind::Mailbox | BackendKind::Roce) => true,
+    };
     match devices::image() {
-        Err(none) => Err(Refusal::cannot(format!(
-            "backend {backend} needs GPU kernels: {none}; backend host runs without"
+        Err(none) if needs_kernels && settings.kernel_image.is_none() => Err(Refusal::cannot(format!(
+            "backend {named} at world {world} needs GPU kernels: {none}; backend host runs without"
         ))),
-        Ok(_) => Err(Refusal::cannot(format!(
-            "backend {backend} is not opened by this runner yet; backend host is"
-        ))),
+        _ => Ok(()),
     }
 }

@@ -3,10 +3,13 @@
 use crate::cli::FailKind;
 use crate::os;
 use crate::sink::Sink;
+use crate::suite::memory::Room;
+use std::sync::Arc;
 use std::time::Duration;
-use tp_fabric::collective::{Collectives, HostSlices};
+use tp_fabric::collective::{Collectives, Stream};
 use tp_fabric::fate::FateHandle;
 use tp_fabric::fill::{self, Pattern};
+use tp_fabric::gpu::{Device, Work};
 use tp_fabric::types::{DType, ReduceOp, UnknownWord};
 use tp_receipt::event::{Inject, Kind, Outcome};
 
@@ -91,6 +94,7 @@ pub fn inject(injection: Injection, phase: &str, fatal: impl FnOnce(&str, &str),
 /// fate channel does not end a survivor in time, that is a failed check.
 pub fn run(
     on: &dyn Collectives,
+    device: Option<&Arc<Device>>,
     fate: &FateHandle,
     injection: Injection,
     at: At,
@@ -110,8 +114,11 @@ pub fn run(
         on.rank(),
         Pattern::Uniform,
     );
-    let mut sum = vec![0; BYTES];
     let mut iteration = 0;
+    let mut calls = match Calls::new(on, device, &input) {
+        Ok(calls) => calls,
+        Err(why) => fate.fatal(PHASE, &why),
+    };
     let seen = loop {
         if at == At::Close && iteration == strike {
             return;
@@ -124,8 +131,8 @@ pub fn run(
             ));
             inject(injection, PHASE, |phase, why| fate.fatal(phase, why), sink);
         }
-        if let Err(error) = on.all_reduce_bytes(&input, &mut sum, DType::Bf16, ReduceOp::Sum) {
-            break error.to_string();
+        if let Err(why) = calls.one() {
+            break why;
         }
         iteration += 1;
     };
@@ -149,4 +156,44 @@ pub fn run(
     sink.check("failfast", &name, Outcome::Failed, Some(reason));
     sink.summary();
     os::exit_now(crate::exit_code::FAILED);
+}
+
+/// The all-reduces that are interrupted.
+struct Calls<'a> {
+    on: &'a dyn Collectives,
+    stream: Stream,
+    send: Box<dyn crate::suite::memory::Buffer>,
+    recv: Box<dyn crate::suite::memory::Buffer>,
+    _work: Option<Work>,
+}
+
+impl<'a> Calls<'a> {
+    fn new(on: &'a dyn Collectives, device: Option<&Arc<Device>>, input: &[u8]) -> Result<Self, String> {
+        let work = device.map(|device| Work::new(device)).transpose();
+        let work = work.map_err(|error| error.to_string())?;
+        let room = Room::of(device);
+        let (mut send, recv) = (room.buffer(input.len())?, room.buffer(input.len())?);
+        send.write(0, input)?;
+        Ok(Self {
+            on,
+            stream: work.as_ref().map_or(Stream::HOST, Work::stream),
+            send,
+            recv,
+            _work: work,
+        })
+    }
+
+    /// One all-reduce, waited for.
+    fn one(&mut self) -> Result<(), String> {
+        let (send, recv) = (self.send.address().cast_const(), self.recv.address());
+        let count = self.recv.len() / DType::Bf16.size();
+        // SAFETY: both buffers have `count` elements, live until after the call and are nobody else's.
+        let called = unsafe {
+            self.on
+                .all_reduce(send, recv, count, DType::Bf16, ReduceOp::Sum, self.stream)
+        };
+        called
+            .and_then(|()| self.on.synchronize(self.stream))
+            .map_err(|error| error.to_string())
+    }
 }

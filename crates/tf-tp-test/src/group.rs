@@ -14,8 +14,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tp_fabric::bootstrap::{BootConfig, Bootstrap};
-use tp_fabric::fate::FateReport;
-use tp_fabric::host::Delivery;
+use tp_fabric::fate::{Exit, FateReport, RealExit};
 use tp_fabric::identity;
 use tp_fabric::rails::RdmaConfig;
 use tp_fabric::session::{Group, Session, SessionError, SessionHooks};
@@ -76,7 +75,18 @@ pub fn hooks(sink: &Sink) -> SessionHooks {
     SessionHooks {
         on_fate: Some(Arc::new(on_fate)),
         agree: vec![("kernel_image".to_owned(), image)],
+        exit: Arc::new(Stamped),
         ..SessionHooks::default()
+    }
+}
+
+/// Leaves like the real exit, after one line about when: the driver's teardown follows, and is not the fate channel's time.
+struct Stamped;
+
+impl Exit for Stamped {
+    fn exit(&self, code: i32) {
+        os::say_without_waiting(&format!("LEAVE {code} at {} ns\n", os::monotonic_ns()));
+        RealExit.exit(code);
     }
 }
 
@@ -104,7 +114,7 @@ pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink
     let opening = Instant::now();
     let session = match job {
         Job::RoceHost(_) => roce_host::open(group, settings, rdma)?,
-        _ => Session::with_host_by(group, settings, Delivery::Direct, rdma).map_err(refusal)?,
+        _ => Session::on(group, settings, rdma).map_err(refusal)?,
     };
     tell(&session, opening.elapsed(), sink);
     work(job, &session, settings, sink);
@@ -143,6 +153,9 @@ fn tell(session: &Session, backend: Duration, sink: &Sink) {
     let report = &session.report;
     let on = session.collectives();
     let wire = on.wire().map_or("none", |wire| wire.name());
+    for note in session.notes.iter().chain([&on.describe()]) {
+        sink.log("info", Some("backend"), note);
+    }
     let times = [
         ("identity", report.identity),
         ("connect", report.connect),
@@ -181,11 +194,11 @@ fn tell(session: &Session, backend: Duration, sink: &Sink) {
 
 /// Runs the job. Where the transport fails, the fate channel ends every rank, this one too.
 fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
-    let (on, fate) = (session.collectives(), session.fate());
+    let (on, fate, device) = (session.collectives(), session.fate(), session.device());
     match job {
         Job::Suite(only) => {
             fate.set_phase("suite");
-            if let Err(suite::Broken(why)) = suite::run(on, only.as_deref(), sink) {
+            if let Err(suite::Broken(why)) = suite::run(on, device, only.as_deref(), sink) {
                 sink.summary();
                 fate.fatal("suite", &why);
             }
@@ -199,13 +212,13 @@ fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
         }
         Job::Bench(plan) => {
             fate.set_phase("bench");
-            if let Err(error) = bench::run(on, plan, sink) {
-                fate.fatal("bench", &error.to_string());
+            if let Err(why) = bench::run(on, device, plan, sink) {
+                fate.fatal("bench", &why);
             }
         }
         Job::Failfast(injection, at) => {
             let patience = settings.heartbeat_limit + settings.grace;
-            failfast::run(on, &fate, *injection, *at, patience, sink);
+            failfast::run(on, device, &fate, *injection, *at, patience, sink);
         }
     }
 }

@@ -10,8 +10,6 @@ use crate::suite;
 use tp_fabric::settings::{Settings, Sources};
 use tp_fabric::types::{BackendKind, WireKind, World};
 
-/// Most ranks that the host backend serves.
-const HOST_WORLD: u32 = 64;
 /// Where the kernel shows its RDMA devices.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
 /// The share of the available memory that buffers may take: the rest of the host goes on living.
@@ -62,11 +60,11 @@ pub fn job(command: &Command, settings: &Settings) -> Result<Option<Job>, Refusa
     };
     // `roce-host` proves the protocol on host memory, whatever backend is set.
     let backend = match job {
-        Job::RoceHost(_) => BackendKind::Host,
-        _ => settings.backend.unwrap_or(BackendKind::Host),
+        Job::RoceHost(_) => Some(BackendKind::Host),
+        _ => settings.backend,
     };
-    devices::refuse(backend)?;
-    host(settings)?;
+    devices::refuse(backend, settings)?;
+    wire(settings)?;
     Ok(Some(job))
 }
 
@@ -84,15 +82,8 @@ pub fn checks(args: &SuiteArgs, settings: &Settings) -> Result<String, Refusal> 
     }
 }
 
-/// What the host backend cannot do in any place.
-fn host(settings: &Settings) -> Result<(), Refusal> {
-    if settings.world.0 > HOST_WORLD {
-        let text = format!(
-            "the host backend serves up to {HOST_WORLD} ranks; TF_TP_WORLD (or --world) is {}",
-            settings.world
-        );
-        return Err(Refusal::usage(text));
-    }
+/// What no wire can do in any place.
+fn wire(settings: &Settings) -> Result<(), Refusal> {
     if settings.wire == Some(WireKind::Verbs) && settings.world.0 > 1 {
         let devices = std::fs::read_dir(RDMA_DEVICES).map_or(0, Iterator::count);
         if devices == 0 {

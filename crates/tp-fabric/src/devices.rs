@@ -7,6 +7,8 @@ use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::gpu::Capability;
+
 /// The embedded kernels, asked without loading anything.
 pub use tp_kernels::{Image, NoImage, image};
 
@@ -54,6 +56,21 @@ pub fn survey(env: &dyn Fn(&str) -> Option<OsString>) -> (Vec<Finding>, Vec<Gpu>
     let (libcuda, gpus) = libcuda(env);
     let findings = vec![libcuda, kernels(&gpus), libibverbs(env), libnccl(env)];
     (findings, gpus)
+}
+
+/// What this rank's host `host` has, for the choice of a backend.
+pub fn capability(host: &str) -> Capability {
+    let env = |name: &str| std::env::var_os(name);
+    let (_, gpus) = libcuda(&env);
+    let gpu = image().is_ok_and(|image| {
+        gpus.iter()
+            .any(|gpu| image.serves(gpu.capability.0, gpu.capability.1))
+    });
+    Capability {
+        host: host.to_owned(),
+        gpu,
+        nccl: gpu && tp_nccl::probe(&tp_nccl::Search::new(&env)).version.is_some(),
+    }
 }
 
 fn libibverbs(env: &dyn Fn(&str) -> Option<OsString>) -> Finding {

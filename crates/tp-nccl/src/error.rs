@@ -75,6 +75,9 @@ pub enum CallError {
         /// The file that NCCL was loaded from.
         library: PathBuf,
     },
+    /// The communicator was aborted or closed.
+    #[error("the NCCL communicator was aborted or closed")]
+    Aborted,
     /// The library has no such function.
     #[error("failed to call {call}: {} (NCCL {version}) has no such function; a newer NCCL is needed", library.display())]
     Missing {

@@ -8,6 +8,7 @@
 //! may lack libibverbs on the loader's path: whoever wants NCCL to use RDMA loads libibverbs first, since NCCL then gets
 //! the copy that is already in the process.
 
+mod communicator;
 mod error;
 mod library;
 mod probe;
@@ -24,6 +25,7 @@ mod search;
 pub mod sys;
 mod version;
 
+pub use communicator::{Calls, Communicator, Id, OpenError, unique_id};
 pub use error::{Attempt, CallError, LoadError};
 pub use library::{Nccl, OPTIONAL, REQUIRED};
 pub use probe::{Probe, probe};

@@ -1,14 +1,17 @@
 //! `bench`: how long the collectives take. Medians, never means; a figure that cannot be true is refused.
 
+pub mod device;
 pub mod sizes;
 pub mod stats;
 
 use crate::sink::Sink;
 use serde_json::{Map, json};
 use stats::Figures;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
 use tp_fabric::fill::{self, Pattern};
+use tp_fabric::gpu::Device;
 use tp_fabric::types::{DType, Rank, ReduceOp, UnknownWord, World};
 use tp_receipt::event::{Kind, Latency, Outcome, Progress};
 
@@ -114,8 +117,47 @@ impl Plan {
     }
 }
 
-/// Measures everything of the plan; rank 0 reports.
-pub fn run(on: &dyn Collectives, plan: &Plan, sink: &Sink) -> Result<(), CollectiveError> {
+/// How calls were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One by one.
+    Eager,
+    /// Captured, many in a graph.
+    Graph,
+}
+
+impl Mode {
+    /// The word in events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Graph => "graph",
+        }
+    }
+}
+
+/// The figures of one way to make calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Which way.
+    pub mode: Mode,
+    /// Of one call, microseconds.
+    pub times: Figures,
+    /// Calls of each graph; 1 for eager ones.
+    pub ops_per_graph: u32,
+}
+
+/// Measures everything of the plan; rank 0 reports. The error is what ended it.
+pub fn run(
+    on: &dyn Collectives,
+    device: Option<&Arc<Device>>,
+    plan: &Plan,
+    sink: &Sink,
+) -> Result<(), String> {
+    let gpu = device
+        .map(|device| device::Bench::new(on, device, plan))
+        .transpose();
+    let gpu = gpu.map_err(|error| error.to_string())?;
     let total = (plan.ops.len() * plan.sizes.len()) as u64;
     for (done, (op, bytes)) in plan
         .ops
@@ -128,12 +170,32 @@ pub fn run(on: &dyn Collectives, plan: &Plan, sink: &Sink) -> Result<(), Collect
             done: done as u64,
             total,
         }));
-        let times = measure(on, op, bytes, plan.calls_of(bytes))?;
-        if let (Rank(0), Some(figures)) = (on.rank(), Figures::of(times)) {
-            report(on, op, bytes as u64, figures, sink);
+        let calls = plan.calls_of(bytes);
+        let all = match &gpu {
+            Some(gpu) => gpu.measure(op, bytes, calls).map_err(|error| error.to_string())?,
+            None => on_host(on, op, bytes, calls).map_err(|error| error.to_string())?,
+        };
+        for measured in all.iter().filter(|_| on.rank() == Rank(0)) {
+            report(on, op.name(), op, bytes as u64, *measured, sink);
+        }
+    }
+    if let Some(gpu) = &gpu {
+        let (bytes, measured) = gpu.window().map_err(|error| error.to_string())?;
+        if on.rank() == Rank(0) {
+            report(on, "decode_window", Op::AllGather, bytes as u64, measured, sink);
         }
     }
     Ok(())
+}
+
+fn on_host(on: &dyn Collectives, op: Op, bytes: usize, calls: u32) -> Result<Vec<Measured>, CollectiveError> {
+    let times = Figures::of(measure(on, op, bytes, calls)?);
+    let measured = |times| Measured {
+        mode: Mode::Eager,
+        times,
+        ops_per_graph: 1,
+    };
+    Ok(times.into_iter().map(measured).collect())
 }
 
 fn measure(on: &dyn Collectives, op: Op, bytes: usize, calls: u32) -> Result<Vec<Duration>, CollectiveError> {
@@ -162,9 +224,14 @@ fn call(on: &dyn Collectives, op: Op, send: &[u8], recv: &mut [u8]) -> Result<()
     }
 }
 
-fn report(on: &dyn Collectives, op: Op, bytes: u64, figures: Figures, sink: &Sink) {
-    let name = format!("{} bench {} {bytes} B", on.backend(), op.name());
-    let floor = stats::floor_us(bytes);
+fn report(on: &dyn Collectives, what: &str, op: Op, bytes: u64, measured: Measured, sink: &Sink) {
+    let Measured {
+        mode,
+        times: figures,
+        ops_per_graph,
+    } = measured;
+    let name = format!("{} bench {what} {bytes} B {}", on.backend(), mode.name());
+    let floor = stats::floor_us(bytes, on.memory());
     // In a world of one nothing has to move.
     if on.world().0 > 1 && figures.median < floor {
         let reason = format!(
@@ -176,35 +243,39 @@ fn report(on: &dyn Collectives, op: Op, bytes: u64, figures: Figures, sink: &Sin
     }
     let bus = stats::bus_bandwidth(op.name(), bytes, on.world().0, figures.median);
     let wire = on.wire().map(|w| w.name().to_owned());
+    let calls = match mode {
+        Mode::Eager => format!("{} calls", figures.samples),
+        Mode::Graph => format!("{} graphs of {ops_per_graph}", figures.samples),
+    };
     sink.human(&format!(
-        "LATENCY {} {} {} over {}: median {:.1} us, p10 {:.1}, p90 {:.1}, {} calls{}",
+        "LATENCY {} {what} {} {} over {}: median {:.2} us, p10 {:.2}, p90 {:.2}, {calls}{}",
         on.backend(),
-        op.name(),
         sizes::show(bytes),
+        mode.name(),
         wire.as_deref().unwrap_or("no wire"),
         figures.median,
         figures.p10,
         figures.p90,
-        figures.samples,
         bus.map_or(String::new(), |b| format!(", bus {b:.3} GB/s")),
     ));
     let mut extra = Map::new();
     extra.insert("world".to_owned(), json!(on.world().0));
     extra.insert("dtype".to_owned(), json!(DTYPE.name()));
+    extra.insert("route".to_owned(), json!(on.describe()));
     if let Some(bus) = bus {
         extra.insert("busbw_gb_s".to_owned(), json!(bus));
     }
     let latency = Latency {
         backend: on.backend().name().to_owned(),
         wire,
-        op: op.name().to_owned(),
+        op: what.to_owned(),
         bytes,
-        mode: "eager".to_owned(),
+        mode: mode.name().to_owned(),
         median_us: figures.median,
         p10_us: figures.p10,
         p90_us: figures.p90,
         samples: figures.samples,
-        ops_per_graph: 1,
+        ops_per_graph: ops_per_graph.into(),
     };
     sink.event_with(Kind::Latency(latency), extra);
 }

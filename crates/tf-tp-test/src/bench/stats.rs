@@ -1,6 +1,7 @@
 //! Figures from timed calls, and the floor below which a figure cannot be true.
 
 use std::time::Duration;
+use tp_fabric::collective::MemoryKind;
 
 /// Median and spread of timed calls, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,9 +18,14 @@ pub struct Figures {
 
 impl Figures {
     /// The figures of these times; `None` where there are none.
-    pub fn of(mut times: Vec<Duration>) -> Option<Self> {
-        times.sort_unstable();
-        let us = |q: f64| times.get(rank_of(q, times.len())?).map(|t| t.as_secs_f64() * 1e6);
+    pub fn of(times: Vec<Duration>) -> Option<Self> {
+        Self::of_us(times.into_iter().map(|time| time.as_secs_f64() * 1e6).collect())
+    }
+
+    /// The figures of these times in microseconds; `None` where there are none.
+    pub fn of_us(mut times: Vec<f64>) -> Option<Self> {
+        times.sort_by(f64::total_cmp);
+        let us = |q: f64| times.get(rank_of(q, times.len())?).copied();
         Some(Self {
             median: us(0.5)?,
             p10: us(0.1)?,
@@ -40,9 +46,18 @@ pub const FLOOR_US: f64 = 0.05;
 /// No host memory moves more, bytes a microsecond (4 TB/s): several times what the widest HBM of a CPU gives.
 pub const FLOOR_BYTES_PER_US: f64 = 4e6;
 
+/// No kernel ends sooner, microseconds: what an empty one takes in a graph of today's GPUs is above.
+pub const GPU_FLOOR_US: f64 = 0.3;
+/// No GPU's memory moves more, bytes a microsecond (10 TB/s).
+pub const GPU_FLOOR_BYTES_PER_US: f64 = 1e7;
+
 /// The shortest time in which a call that writes `bytes` on one rank can be done, microseconds.
-pub fn floor_us(bytes: u64) -> f64 {
-    FLOOR_US.max(bytes as f64 / FLOOR_BYTES_PER_US)
+pub fn floor_us(bytes: u64, memory: MemoryKind) -> f64 {
+    let (least, rate) = match memory {
+        MemoryKind::Host => (FLOOR_US, FLOOR_BYTES_PER_US),
+        MemoryKind::Device => (GPU_FLOOR_US, GPU_FLOOR_BYTES_PER_US),
+    };
+    least.max(bytes as f64 / rate)
 }
 
 /// Bus bandwidth in GB/s (10^9 bytes a second) by the convention of NCCL's tests: an all-reduce of `bytes` counts

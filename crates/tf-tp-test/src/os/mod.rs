@@ -46,6 +46,16 @@ pub fn exit_now(code: u8) -> ! {
     unsafe { libc::_exit(i32::from(code)) }
 }
 
+/// Puts a line on standard error if that can be done at once; with no lock, so that no other thread can hold it up.
+pub fn say_without_waiting(line: &str) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let stderr = std::io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
+        let _ = nix::unistd::write(stderr.as_fd(), line.as_bytes());
+    }
+}
+
 /// Kills this process with SIGKILL.
 pub fn kill_self() -> ! {
     loop {

@@ -1,11 +1,11 @@
 //! One check: fills the buffers, makes the call, and compares every byte with the oracle.
 
 use super::inputs::{Dealt, Inputs};
-use super::memory::{ALIGN, Buffer, GUARD, HostBuffer, UNTOUCHED};
+use super::memory::{ALIGN, Buffer, GUARD, Room, UNTOUCHED};
 use super::pairs::{partner, rounds};
 use super::table::{Case, Place, What};
 use std::ops::Range;
-use tp_fabric::collective::{CollectiveError, Collectives, MemoryKind, Stream};
+use tp_fabric::collective::{CollectiveError, Collectives, Stream};
 use tp_fabric::oracle;
 use tp_fabric::types::{Rank, ReduceOp, World};
 
@@ -38,12 +38,14 @@ pub struct Check<'a> {
     pub case: &'a Case,
     /// The check's number: decides how the inputs are dealt out.
     pub number: usize,
+    /// Where the buffers come from.
+    pub room: &'a Room,
 }
 
 /// Where the data of a call lie: one buffer for both, or two.
 struct Buffers {
-    send: Option<HostBuffer>,
-    recv: HostBuffer,
+    send: Option<Box<dyn Buffer>>,
+    recv: Box<dyn Buffer>,
     /// What is read; in `send`, or in `recv` where there is no other.
     from: Range<usize>,
     /// What is written, in `recv`.
@@ -52,36 +54,42 @@ struct Buffers {
 
 impl Buffers {
     /// Two buffers with the data at these offsets, in elements.
-    fn apart(send: (usize, usize), recv: (usize, usize), element: usize) -> Self {
+    fn apart(room: &Room, send: (usize, usize), recv: (usize, usize), element: usize) -> Result<Self, Wrong> {
         let range = |(len, offset): (usize, usize)| {
             let begin = GUARD.next_multiple_of(ALIGN) + offset * element;
             begin..begin + len
         };
         let (from, to) = (range(send), range(recv));
-        let (of_send, of_recv) = (HostBuffer::new(from.end + GUARD), HostBuffer::new(to.end + GUARD));
-        Self {
-            send: Some(of_send),
-            recv: of_recv,
+        Ok(Self {
+            send: Some(room.buffer(from.end + GUARD).map_err(Wrong::Transport)?),
+            recv: room.buffer(to.end + GUARD).map_err(Wrong::Transport)?,
             from,
             to,
-        }
+        })
     }
 
     /// One buffer of `len` bytes at an offset, with what is read and what is written as parts of it.
-    fn shared(len: usize, offset: usize, from: Range<usize>, to: Range<usize>) -> Self {
+    fn shared(
+        room: &Room,
+        len: usize,
+        offset: usize,
+        from: Range<usize>,
+        to: Range<usize>,
+    ) -> Result<Self, Wrong> {
         let begin = GUARD.next_multiple_of(ALIGN) + offset;
         let shift = |r: Range<usize>| begin + r.start..begin + r.end;
-        Self {
+        Ok(Self {
             send: None,
-            recv: HostBuffer::new(begin + len + GUARD),
+            recv: room.buffer(begin + len + GUARD).map_err(Wrong::Transport)?,
             from: shift(from),
             to: shift(to),
-        }
+        })
     }
 
-    fn put(&mut self, data: &[u8]) {
+    fn put(&mut self, data: &[u8]) -> Result<(), Wrong> {
         let at = self.from.start;
-        self.send.as_mut().unwrap_or(&mut self.recv).write(at, data);
+        let buffer = self.send.as_mut().unwrap_or(&mut self.recv);
+        buffer.write(at, data).map_err(Wrong::Transport)
     }
 
     /// Addresses of what is read and what is written.
@@ -106,7 +114,7 @@ impl Buffers {
     /// Compares what was written with `expected`, and everything else with what was there before. `free` says which
     /// bytes of the written part the call may leave as it likes.
     fn compare(&self, sent: &[u8], expected: &[u8], free: &dyn Fn(usize) -> bool) -> Result<(), Wrong> {
-        let got = self.recv.read();
+        let got = self.recv.read().map_err(Wrong::Transport)?;
         let written = &got[self.to.clone()];
         let differs = |at: &usize| written[*at] != expected[*at] && !free(*at);
         // Slices compare at memory speed; where they differ is looked for only then.
@@ -127,11 +135,10 @@ impl Buffers {
                 )));
             }
         }
-        match &self.send {
-            Some(send) if send.read()[self.from.clone()] != *sent => {
-                Err(Wrong::Answer("changed the send buffer".to_owned()))
-            }
-            _ => Ok(()),
+        let Some(send) = &self.send else { return Ok(()) };
+        match send.read().map_err(Wrong::Transport)?[self.from.clone()] == *sent {
+            true => Ok(()),
+            false => Err(Wrong::Answer("changed the send buffer".to_owned())),
         }
     }
 }
@@ -144,11 +151,6 @@ fn window(bytes: &[u8], at: usize) -> String {
 impl Check<'_> {
     /// Carries the check out on this rank.
     pub fn run(&self, inputs: &mut Inputs) -> Result<(), Wrong> {
-        if self.on.memory() != MemoryKind::Host {
-            return Err(Wrong::Answer(
-                "the suite has no buffers in this backend's memory".to_owned(),
-            ));
-        }
         let blocks = if matches!(self.case.what, What::ReduceScatter(_)) {
             self.world().size()
         } else {
@@ -180,18 +182,20 @@ impl Check<'_> {
     }
 
     /// Buffers of a call that reads and writes one block of the same length.
-    fn block(&self) -> Buffers {
+    fn block(&self) -> Result<Buffers, Wrong> {
+        let room = self.room;
         let (bytes, element) = (self.case.bytes, self.case.dtype.size());
         match self.case.place {
-            Place::Apart => Buffers::apart((bytes, 0), (bytes, 0), element),
-            Place::ApartOffset { send, recv } => Buffers::apart((bytes, send), (bytes, recv), element),
-            Place::InPlace => Buffers::shared(bytes, 0, 0..bytes, 0..bytes),
-            Place::InPlaceOffset => Buffers::shared(bytes, element, 0..bytes, 0..bytes),
+            Place::Apart => Buffers::apart(room, (bytes, 0), (bytes, 0), element),
+            Place::ApartOffset { send, recv } => Buffers::apart(room, (bytes, send), (bytes, recv), element),
+            Place::InPlace => Buffers::shared(room, bytes, 0, 0..bytes, 0..bytes),
+            Place::InPlaceOffset => Buffers::shared(room, bytes, element, 0..bytes, 0..bytes),
         }
     }
 
     /// Buffers of a call where one side is one block and the other all ranks'.
-    fn blocks(&self, send: usize, recv: usize) -> Buffers {
+    fn blocks(&self, send: usize, recv: usize) -> Result<Buffers, Wrong> {
+        let room = self.room;
         let (bytes, element) = (self.case.bytes, self.case.dtype.size());
         let mine = self.on.rank().index() * bytes..(self.on.rank().index() + 1) * bytes;
         let part = |len: usize| {
@@ -203,10 +207,10 @@ impl Check<'_> {
         };
         let whole = send.max(recv);
         match self.case.place {
-            Place::Apart => Buffers::apart((send, 0), (recv, 0), element),
-            Place::ApartOffset { send: s, recv: r } => Buffers::apart((send, s), (recv, r), element),
-            Place::InPlace => Buffers::shared(whole, 0, part(send), part(recv)),
-            Place::InPlaceOffset => Buffers::shared(whole, element, part(send), part(recv)),
+            Place::Apart => Buffers::apart(room, (send, 0), (recv, 0), element),
+            Place::ApartOffset { send: s, recv: r } => Buffers::apart(room, (send, s), (recv, r), element),
+            Place::InPlace => Buffers::shared(room, whole, 0, part(send), part(recv)),
+            Place::InPlaceOffset => Buffers::shared(room, whole, element, part(send), part(recv)),
         }
     }
 
@@ -217,8 +221,8 @@ impl Check<'_> {
 
     fn all_reduce(&self, op: ReduceOp, given: &Dealt) -> Result<(), Wrong> {
         let mine = given.of(self.on.rank());
-        let mut at = self.block();
-        at.put(mine);
+        let mut at = self.block()?;
+        at.put(mine)?;
         let (send, recv) = at.addresses();
         // SAFETY: both addresses lie `count` elements before the end of buffers that live until after the call, which
         // nobody else touches; they are the same or do not overlap.
@@ -232,8 +236,8 @@ impl Check<'_> {
 
     fn reduce_scatter(&self, op: ReduceOp, given: &Dealt) -> Result<(), Wrong> {
         let (bytes, rank) = (self.case.bytes, self.on.rank());
-        let mut at = self.blocks(bytes * self.world().size(), bytes);
-        at.put(given.of(rank));
+        let mut at = self.blocks(bytes * self.world().size(), bytes)?;
+        at.put(given.of(rank))?;
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_reduce`; the send buffer has a block for every rank, in place the own one is written.
         unsafe {
@@ -252,8 +256,8 @@ impl Check<'_> {
     fn all_gather(&self, given: &Dealt) -> Result<(), Wrong> {
         let bytes = self.case.bytes;
         let mine = given.of(self.on.rank());
-        let mut at = self.blocks(bytes, bytes * self.world().size());
-        at.put(mine);
+        let mut at = self.blocks(bytes, bytes * self.world().size())?;
+        at.put(mine)?;
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_reduce`; the receive buffer has a block for every rank, in place the own one is read.
         unsafe {
@@ -283,13 +287,17 @@ impl Check<'_> {
         let (stride, lens) = (self.case.bytes, self.lengths());
         let len_of = |rank: usize| usize::try_from(lens[rank]).unwrap_or(0);
         let mine = given.of(self.on.rank());
-        let mut at = self.blocks(stride, stride * self.world().size());
-        at.put(mine);
+        let mut at = self.blocks(stride, stride * self.world().size())?;
+        at.put(mine)?;
         let (send, recv) = at.addresses();
-        // SAFETY: as in `all_gather`; `lens` has a value for every rank and lives until after the call.
+        let bytes: Vec<u8> = lens.iter().flat_map(|len| len.to_ne_bytes()).collect();
+        let mut told = self.room.buffer(bytes.len()).map_err(Wrong::Transport)?;
+        told.write(0, &bytes).map_err(Wrong::Transport)?;
+        let told = told.address().cast_const().cast();
+        // SAFETY: as in `all_gather`; `told` has a value for every rank and lives until after the call.
         unsafe {
             self.on
-                .all_gather_v(send, recv, stride, lens.as_ptr(), self.case.dtype, self.stream)?
+                .all_gather_v(send, recv, stride, told, self.case.dtype, self.stream)?
         };
         self.on.synchronize(self.stream)?;
         // What lies beyond a rank's length is the transport's choice; in place the own block held all of its input.
@@ -300,8 +308,8 @@ impl Check<'_> {
 
     fn broadcast(&self, root: Rank, given: &Dealt) -> Result<(), Wrong> {
         let mine = given.of(self.on.rank());
-        let mut at = self.block();
-        at.put(mine);
+        let mut at = self.block()?;
+        at.put(mine)?;
         let (send, recv) = at.addresses();
         // SAFETY: as in `all_reduce`.
         unsafe {
@@ -318,8 +326,8 @@ impl Check<'_> {
             let Some(peer) = partner(self.world(), round, self.on.rank()) else {
                 continue;
             };
-            let mut at = self.block();
-            at.put(mine);
+            let mut at = self.block()?;
+            at.put(mine)?;
             let (send, recv) = at.addresses();
             // SAFETY: as in `all_reduce`.
             unsafe {
@@ -342,10 +350,10 @@ impl Check<'_> {
         // One rank after the other gives to the next, so that no two wait for each other.
         for from in world.ranks() {
             let to = Rank((from.0 + 1) % world.0);
-            let mut at = self.block();
+            let mut at = self.block()?;
             let (count, dtype) = (self.count(), self.case.dtype);
             if rank == from {
-                at.put(given.of(rank));
+                at.put(given.of(rank))?;
                 let (send, _) = at.addresses();
                 // SAFETY: the send buffer has `count` elements and lives until after the call.
                 unsafe { self.on.send(send, count, dtype, to, self.stream)? };

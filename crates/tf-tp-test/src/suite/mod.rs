@@ -1,6 +1,7 @@
 //! `suite`: every collective against the oracle, bit for bit.
 
 pub mod check;
+pub mod graphs;
 pub mod inputs;
 pub mod memory;
 pub mod pairs;
@@ -8,15 +9,22 @@ pub mod table;
 
 use crate::sink::Sink;
 use check::{Check, Wrong};
+use graphs::Graphs;
 use inputs::Inputs;
+use memory::Room;
 use std::fmt::Write;
-use table::Case;
+use std::sync::Arc;
+use table::{Case, Fill};
 use tp_fabric::collective::{Collectives, Stream};
+use tp_fabric::gpu::{Device, Work};
 use tp_fabric::types::{BackendKind, World};
 use tp_receipt::event::{Kind, Outcome, Progress};
 
 /// Why there are no graph checks on host memory.
 const NO_GRAPHS: &str = "CUDA graphs need a GPU backend; the host backend works on host memory";
+/// Why NaN and its like are left out where reductions are NCCL's own.
+const NO_SPECIALS: &str =
+    "NCCL's own reductions do not keep the oracle's rules for NaN; ordered ones need the GPU kernels";
 /// Progress is said every this many checks.
 const PROGRESS_EVERY: usize = 16;
 
@@ -25,7 +33,16 @@ pub struct Broken(pub String);
 
 /// Runs every check whose name contains `only` on this rank and reports each. `Err` when the transport is broken; what
 /// could not be run any more is then reported as skipped.
-pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), Broken> {
+pub fn run(
+    on: &dyn Collectives,
+    device: Option<&Arc<Device>>,
+    only: Option<&str>,
+    sink: &Sink,
+) -> Result<(), Broken> {
+    let work = device.map(|device| Work::new(device)).transpose();
+    let work = work.map_err(|error| Broken(error.to_string()))?;
+    let stream = work.as_ref().map_or(Stream::HOST, Work::stream);
+    let room = Room::of(device);
     let (backend, world) = (on.backend(), on.world());
     let wanted = |name: &str| only.is_none_or(|text| name.contains(text));
     let all = table::cases(world);
@@ -47,6 +64,7 @@ pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), 
         let group = case.group.name();
         let skip = match &broken {
             Some(Broken(why)) => Some(format!("not run: the transport had failed: {why}")),
+            None if case.fill == Fill::Special && !on.exact_specials() => Some(NO_SPECIALS.to_owned()),
             None => case.not_in(world),
         };
         if let Some(reason) = skip {
@@ -55,9 +73,10 @@ pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), 
         }
         let check = Check {
             on,
-            stream: Stream::HOST,
+            stream,
             case,
             number: index,
+            room: &room,
         };
         match check.run(&mut inputs) {
             Ok(()) => sink.check(group, &name, Outcome::Passed, None),
@@ -68,8 +87,31 @@ pub fn run(on: &dyn Collectives, only: Option<&str>, sink: &Sink) -> Result<(), 
             }
         }
     }
-    for name in table::graph_names(backend).iter().filter(|name| wanted(name)) {
-        sink.check("graph", name, Outcome::Skipped, Some(NO_GRAPHS.to_owned()));
+    let names = table::graph_names(backend);
+    let mut left = names.iter();
+    if let (Some(device), Some(work), None) = (device, &work, &broken)
+        && names.iter().any(|name| wanted(name))
+    {
+        let mut report = |outcome: Result<(), String>| {
+            if let Some(name) = left.next()
+                && wanted(name)
+            {
+                sink.check_result("graph", name, outcome);
+            }
+        };
+        if let Err(why) = Graphs::new(on, device, work).run(&mut report) {
+            if let Some(name) = left.next() {
+                sink.check("graph", name, Outcome::Failed, Some(why.clone()));
+            }
+            broken = Some(Broken(format!("{backend} graphs: {why}")));
+        }
+    }
+    for name in left.filter(|name| wanted(name)) {
+        let why = match &broken {
+            Some(Broken(why)) => format!("not run: the transport had failed: {why}"),
+            None => NO_GRAPHS.to_owned(),
+        };
+        sink.check("graph", name, Outcome::Skipped, Some(why));
     }
     broken.map_or(Ok(()), Err)
 }

@@ -5,7 +5,7 @@ use crate::checks::{Buffer, driver};
 use crate::rank::Scene;
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream, sys};
 use std::sync::Arc;
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, Tuning};
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath, Tuning};
 use tp_fabric::meeting::Meeting;
 use tp_fabric::types::{DType, ReduceOp};
 
@@ -97,17 +97,22 @@ impl<'a> Table<'a> {
     }
 
     fn call(&self, operation: Operation, bytes: usize) -> Result<(), GpuError> {
-        let (send, recv, count) = (self.send.at(0), self.recv.at(0), bytes / 2);
+        let (send, recv, bytes) = (self.send.at(0), self.recv.at(0), bytes as u64);
         // SAFETY: the buffers hold the largest size, and every caller waits for the stream before they go.
         unsafe {
             match operation {
-                Operation::AllReduce => {
+                Operation::AllReduce => self.mailbox.all_reduce(
+                    send,
+                    recv,
+                    bytes,
+                    DType::Bf16,
+                    ReduceOp::Sum,
+                    self.stream.cu_stream(),
+                ),
+                Operation::AllGather => {
                     self.mailbox
-                        .all_reduce(send, recv, count, DType::Bf16, ReduceOp::Sum, &self.stream)
+                        .all_gather(send, recv, bytes, DType::Bf16, self.stream.cu_stream())
                 }
-                Operation::AllGather => self
-                    .mailbox
-                    .all_gather(send, recv, count, DType::Bf16, &self.stream),
             }
         }
     }
@@ -126,7 +131,7 @@ impl<'a> Table<'a> {
             .begin
             .elapsed_ms(&self.end)
             .map_err(|e| driver("read events", e))?;
-        if let Some(record) = self.mailbox.failure() {
+        if let Some(record) = self.mailbox.record() {
             return Err(GpuError::Config(format!("an exchange failed: {record:?}")));
         }
         Ok(f64::from(ms) * 1000.0)

@@ -5,7 +5,7 @@ use crate::rank::Scene;
 use cudarc::driver::{CudaStream, result, sys};
 use std::sync::Arc;
 use tp_fabric::fill::{self, Pattern};
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox};
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath};
 use tp_fabric::meeting::Meeting;
 use tp_fabric::oracle;
 use tp_fabric::types::{DType, Rank, ReduceOp, World};
@@ -180,7 +180,7 @@ impl Bench<'_> {
     /// Waits for the stream and compares; counts and tells.
     fn compare(&mut self, what: &str, offset: usize, wanted: &[u8]) -> Result<(), GpuError> {
         self.stream.synchronize().map_err(|e| driver("synchronize", e))?;
-        if let Some(record) = self.mailbox.failure() {
+        if let Some(record) = self.mailbox.record() {
             return Err(GpuError::Config(format!("{}: {what}: {record:?}", self.label)));
         }
         let got = self.recv.read(offset, wanted.len())?;
@@ -226,10 +226,10 @@ impl Bench<'_> {
             self.mailbox.all_reduce(
                 send,
                 self.recv.at(offset),
-                bytes / dtype.size(),
+                bytes as u64,
                 dtype,
                 op,
-                &self.stream,
+                self.stream.cu_stream(),
             )?
         };
         let place = if skewed {
@@ -259,10 +259,10 @@ impl Bench<'_> {
             self.mailbox.reduce_scatter(
                 self.send.at(0),
                 self.recv.at(0),
-                bytes / dtype.size(),
+                bytes as u64,
                 dtype,
                 op,
-                &self.stream,
+                self.stream.cu_stream(),
             )?;
         };
         let wanted = &all[me * bytes..(me + 1) * bytes];
@@ -286,8 +286,13 @@ impl Bench<'_> {
         };
         // SAFETY: both buffers hold the bytes, and `compare` waits.
         unsafe {
-            self.mailbox
-                .all_gather(send, self.recv.at(0), bytes / dtype.size(), dtype, &self.stream)?
+            self.mailbox.all_gather(
+                send,
+                self.recv.at(0),
+                bytes as u64,
+                dtype,
+                self.stream.cu_stream(),
+            )?
         };
         let place = if in_place { "in place" } else { "out of place" };
         self.compare(&format!("all_gather {dtype} {bytes} B {place}"), 0, &wanted)
@@ -305,13 +310,14 @@ impl Bench<'_> {
             .write(0, &self.fill(self.rank(), bytes, dtype, Pattern::Special))?;
         // SAFETY: both buffers hold the bytes, and `compare` waits.
         unsafe {
-            self.mailbox.exchange(
+            self.mailbox.trade(
                 self.send.at(0),
                 self.recv.at(0),
-                bytes / dtype.size(),
+                bytes as u64,
                 dtype,
                 peer,
-                &self.stream,
+                None,
+                self.stream.cu_stream(),
             )?
         };
         self.compare(&format!("exchange {dtype} {bytes} B"), 0, &wanted)
@@ -326,7 +332,7 @@ impl Bench<'_> {
         };
         let world = self.world();
         for bytes in sizes {
-            let (count, sums) = (bytes / 2, Buffer::new(*bytes)?);
+            let (length, sums) = (*bytes as u64, Buffer::new(*bytes)?);
             let capture = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             self.stream
                 .begin_capture(capture)
@@ -336,20 +342,25 @@ impl Bench<'_> {
                 self.mailbox.all_reduce(
                     self.send.at(0),
                     sums.at(0),
-                    count,
+                    length,
                     DType::Bf16,
                     ReduceOp::Sum,
-                    &self.stream,
+                    self.stream.cu_stream(),
                 )?;
-                self.mailbox
-                    .all_gather(sums.at(0), self.recv.at(0), count, DType::Bf16, &self.stream)?;
+                self.mailbox.all_gather(
+                    sums.at(0),
+                    self.recv.at(0),
+                    length,
+                    DType::Bf16,
+                    self.stream.cu_stream(),
+                )?;
                 self.mailbox.all_reduce(
                     sums.at(0),
                     sums.at(0),
-                    count,
+                    length,
                     DType::Bf16,
                     ReduceOp::Sum,
-                    &self.stream,
+                    self.stream.cu_stream(),
                 )?;
             }
             let graph = self

@@ -4,7 +4,7 @@ use crate::checks::{Buffer, driver};
 use crate::rank::Scene;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox};
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath};
 use tp_fabric::meeting::Meeting;
 use tp_fabric::types::{DType, Rank, ReduceOp};
 
@@ -38,18 +38,27 @@ fn wait_for_nobody(
     recv.write(0, &[0xa5; 4096])?;
     let call = || {
         // SAFETY: both buffers hold 4096 bytes, and the stream is waited for below.
-        unsafe { mailbox.all_reduce(send.at(0), recv.at(0), 2048, DType::Bf16, ReduceOp::Sum, &stream) }
+        unsafe {
+            mailbox.all_reduce(
+                send.at(0),
+                recv.at(0),
+                4096,
+                DType::Bf16,
+                ReduceOp::Sum,
+                stream.cu_stream(),
+            )
+        }
     };
     let wait = || stream.synchronize().map_err(|e| driver("synchronize", e));
     let begin = Instant::now();
     call()?;
     if abort {
         std::thread::sleep(Duration::from_millis(50));
-        mailbox.abort();
+        mailbox.abort("a check");
     }
     wait()?;
     let took = begin.elapsed();
-    let record = mailbox.failure();
+    let record = mailbox.record();
     let label = format!(
         "{} {name} {}",
         mailbox.config().inbox,

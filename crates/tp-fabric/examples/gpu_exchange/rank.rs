@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options, meeting: PipeMeeting) -> ExitCode {
 
 fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuError> {
     let image = image(options)?;
-    let device = Arc::new(Device::open(options.gpu, &image)?);
+    let device = Arc::new(Device::open(options.gpu, Some(&image))?);
     if meeting.rank() == Rank(0) {
         println!(
             "{}, {} ranks, image of {} bytes",

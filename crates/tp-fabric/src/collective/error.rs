@@ -115,6 +115,14 @@ pub enum Failure {
         /// What happened: the errno, the flag value, the bound that was broken.
         reason: String,
     },
+    /// The library or the driver below gave an error that names no rank.
+    #[error("{call} failed: {reason}")]
+    Backend {
+        /// The call that was entered last.
+        call: Call,
+        /// Their own words.
+        reason: String,
+    },
     /// The proxy thread has stopped.
     #[error("the proxy thread failed: {reason}")]
     Proxy {
@@ -134,7 +142,7 @@ impl Failure {
             Self::PeerFailed { rank, .. } | Self::Desync { rank, .. } | Self::Wire { rank, .. } => {
                 std::slice::from_ref(rank)
             }
-            Self::Aborted { .. } | Self::Proxy { .. } | Self::Closed => &[],
+            Self::Aborted { .. } | Self::Backend { .. } | Self::Proxy { .. } | Self::Closed => &[],
         }
     }
 }

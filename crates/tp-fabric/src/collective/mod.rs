@@ -8,10 +8,12 @@
 //! [`oracle::reduce`](crate::oracle::reduce) on every rank.
 
 mod call;
+mod check;
 mod error;
 mod slices;
 
 pub use call::{Call, CallKind};
+pub(crate) use check::Checked;
 pub use error::{CollectiveError, Failure};
 pub use slices::{Element, HostSlices};
 
@@ -76,6 +78,17 @@ pub trait Collectives: Send + Sync {
     /// How bytes get to the peers; `None` where there is no wire of ours (NCCL, a world of one).
     fn wire(&self) -> Option<WireKind>;
 
+    /// One line for people: what carries small and large payloads, as far as that was chosen when it was opened.
+    fn describe(&self) -> String {
+        let wire = self.wire().map_or("no wire", WireKind::name);
+        format!("{} over {wire}", self.backend())
+    }
+
+    /// Whether reductions have the oracle's bits also where operands are NaN.
+    fn exact_specials(&self) -> bool {
+        true
+    }
+
     /// Where the buffers lie.
     fn memory(&self) -> MemoryKind;
 
@@ -125,7 +138,8 @@ pub trait Collectives: Send + Sync {
 
     /// Rank `r`'s first `lens[r]` **bytes** land at `recv + r * stride` bytes, on every rank; the bytes beyond are left
     /// alone by the host backend and are the transport's choice elsewhere. `lens` has `world` values in the backend's
-    /// memory, equal on every rank, each clamped to `0..=stride`. In place where `send == recv + rank * stride`.
+    /// memory, equal on every rank, each clamped to `0..=stride`. In place where `send == recv + rank * stride`. A backend
+    /// on device memory moves whole strides: `send` holds `stride` bytes there.
     ///
     /// # Safety
     /// See the trait; `lens` needs no alignment.

@@ -120,6 +120,49 @@ impl LineArgs {
     }
 }
 
+/// One launch of the exchange by post, as `kernels/exchange_posted.cu` declares it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the kernel describes the fields, once")]
+pub struct PostedArgs {
+    pub send: u64,
+    pub own: u64,
+    pub recv: u64,
+    pub bytes: u64,
+    pub send_stride: u64,
+    pub recv_stride: u64,
+    pub region: u64,
+    pub state: u64,
+    pub wait_ns: u64,
+    pub call: [u64; 2],
+    pub lines: u32,
+    pub posts: u32,
+    pub staging: u32,
+    pub inbox: u32,
+    pub slot: u32,
+    pub doorbell: u32,
+    pub completed: u32,
+    pub control: u32,
+    pub post_mask: u32,
+    pub consumed: u32,
+    pub world: u32,
+    pub me: u32,
+    pub peers: u32,
+    pub senders: u32,
+    pub mode: u32,
+    pub element: u32,
+    pub op: u32,
+    pub part: u32,
+}
+
+const _: () = assert!(
+    size_of::<PostedArgs>() == 160,
+    "kernels/exchange_posted.cu asserts the same size"
+);
+
+/// Bytes of the device memory of one transport by post: `PostedState` of the kernel.
+pub(crate) const POSTED_STATE: usize = 32 + 2 * 64 * 8;
+
 /// The kernels' number of an element type.
 pub fn element(dtype: DType) -> u32 {
     dtype as u32

@@ -11,6 +11,9 @@ const ABORT: usize = 0;
 const RECORD: usize = 32;
 const WORDS: usize = 1024;
 const TIMED_OUT: u32 = 2;
+const OUT_OF_STEP: u32 = 3;
+/// 32-bit words of a record.
+pub(crate) const FIELDS: usize = 7;
 
 /// What a kernel wrote when it gave up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub struct FailureRecord {
     pub missing: Vec<Rank>,
     /// The bound had passed; else the wait was aborted.
     pub timed_out: bool,
+    /// A peer's message was of another call.
+    pub out_of_step: bool,
     /// The block that gave up first.
     pub block: u32,
     /// The block's count of operations of this protocol.
@@ -54,26 +59,25 @@ impl Control {
         self.word(ABORT).store(1, Ordering::Release);
     }
 
-    /// Whether this rank has aborted.
-    pub(crate) fn aborted(&self) -> bool {
-        self.word(ABORT).load(Ordering::Acquire) != 0
-    }
-
     /// The record, where a kernel has given up. `ranks` are the members of the exchanges, by member number.
     pub(crate) fn record(&self, ranks: &[Rank]) -> Option<FailureRecord> {
-        let field = |at: usize| self.word(RECORD + at).load(Ordering::Relaxed);
-        if self.word(RECORD).load(Ordering::Acquire) == 0 {
+        FailureRecord::read(&self.page.words()[RECORD..RECORD + FIELDS], ranks)
+    }
+}
+
+impl FailureRecord {
+    /// The record in these words, where a kernel has written one.
+    pub(crate) fn read(words: &[AtomicU32], ranks: &[Rank]) -> Option<Self> {
+        let field = |at: usize| words[at].load(Ordering::Relaxed);
+        if words[0].load(Ordering::Acquire) == 0 {
             return None;
         }
         let mask = field(2);
-        Some(FailureRecord {
-            missing: ranks
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| mask >> i & 1 != 0)
-                .map(|(_, r)| *r)
-                .collect(),
+        let missing = ranks.iter().enumerate().filter(|(i, _)| mask >> i & 1 != 0);
+        Some(Self {
+            missing: missing.map(|(_, rank)| *rank).collect(),
             timed_out: field(1) == TIMED_OUT,
+            out_of_step: field(1) == OUT_OF_STEP,
             block: field(3),
             sequence: u64::from(field(5)) << 32 | u64::from(field(4)),
             waited: Duration::from_micros(u64::from(field(6))),

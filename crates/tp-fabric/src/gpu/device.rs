@@ -1,6 +1,6 @@
 //! A GPU: the driver found at run time, the context, the kernels.
 
-use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS};
+use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS, PostedArgs};
 use super::error::{Doing, GpuError};
 use super::route::{Protocol, Route};
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, result, sys};
@@ -8,14 +8,15 @@ use cudarc::nvrtc::Ptx;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
+use tp_kernels::OrderedSumArgs;
 
 /// CUDA 13.0, as the driver counts.
 const NEEDED: i32 = 13_000;
 
-/// A GPU with its primary context and the exchange kernels loaded.
+/// A GPU with its primary context and, where there is an image, the kernels loaded.
 pub struct Device {
     context: Arc<CudaContext>,
-    kernels: Kernels,
+    kernels: Option<Kernels>,
 }
 
 /// The exchange kernels, each for up to 2, 4 and 8 members.
@@ -25,6 +26,8 @@ pub struct Kernels {
     fast: [[CudaFunction; 3]; 4],
     tiles: [[CudaFunction; 2]; 4],
     chunks: [CudaFunction; 3],
+    posted: [CudaFunction; 3],
+    ordered_sum: CudaFunction,
 }
 
 /// What the short kernels of lines are for.
@@ -43,11 +46,12 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the GPU of this number and loads `image` (a fat binary or cubin) on it.
+    /// Opens the GPU of this number and loads `image` (a fat binary or cubin) on it. Without one, nothing that needs a
+    /// kernel can be launched.
     ///
     /// # Errors
     /// No driver, one older than CUDA 13.0, no such GPU, or an image without code for it.
-    pub fn open(ordinal: usize, image: &[u8]) -> Result<Self, GpuError> {
+    pub fn open(ordinal: usize, image: Option<&[u8]>) -> Result<Self, GpuError> {
         // SAFETY: only tries to load the driver library.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuError::NoDriver);
@@ -63,8 +67,57 @@ impl Device {
         let context = CudaContext::new(ordinal).doing(&format!("open GPU {ordinal}"))?;
         // SAFETY: this crate orders its streams itself; tracked events would be recorded into captures.
         unsafe { context.disable_event_tracking() };
-        let kernels = Kernels::load(&context, image)?;
+        let kernels = image.map(|image| Kernels::load(&context, image)).transpose()?;
         Ok(Self { context, kernels })
+    }
+
+    /// Whether kernels were loaded.
+    pub fn has_kernels(&self) -> bool {
+        self.kernels.is_some()
+    }
+
+    fn kernels(&self) -> Result<&Kernels, GpuError> {
+        self.kernels
+            .as_ref()
+            .ok_or_else(|| GpuError::Config("this binary has no GPU kernels to launch".to_owned()))
+    }
+
+    /// The GPU's address on its host, such as `0000:3b:00.0`: the same GPU has the same one for every process.
+    pub fn bus_id(&self) -> Result<String, GpuError> {
+        let mut text = [0 as std::ffi::c_char; 32];
+        // SAFETY: the buffer has the length that is given; the driver terminates the text.
+        unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, self.context.cu_device()) }
+            .result()
+            .doing("ask for the GPU's PCI address")?;
+        Ok(text
+            .iter()
+            .take_while(|c| **c != 0)
+            .map(|c| *c as u8 as char)
+            .collect())
+    }
+
+    /// Whether this GPU can map memory of the one at `bus_id` on this host; its own always.
+    pub fn can_map(&self, bus_id: &str) -> Result<bool, GpuError> {
+        if self.bus_id()? == bus_id {
+            return Ok(true);
+        }
+        let name = std::ffi::CString::new(bus_id)
+            .map_err(|_| GpuError::Config("a PCI address with a zero byte".to_owned()))?;
+        let mut other = 0;
+        // SAFETY: the text is terminated, the pointer is to a live value.
+        if unsafe { sys::cuDeviceGetByPCIBusId(&mut other, name.as_ptr()) }
+            .result()
+            .is_err()
+        {
+            // Hidden from this process (CUDA_VISIBLE_DEVICES): it cannot be mapped either.
+            return Ok(false);
+        }
+        let mut can = 0;
+        // SAFETY: the pointer is to a live value, both devices exist.
+        unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.context.cu_device(), other) }
+            .result()
+            .doing("ask whether GPUs can map each other's memory")?;
+        Ok(can != 0)
     }
 
     /// The context.
@@ -116,38 +169,108 @@ impl Device {
         args: &ExchangeArgs,
         stream: sys::CUstream,
     ) -> Result<(), GpuError> {
+        let kernels = self.kernels()?;
         let set = match (route.protocol, fast) {
-            (Protocol::Lines, None) => &self.kernels.lines[..],
-            (Protocol::Lines, Some(fast)) if route.rounds > 1 => &self.kernels.tiles[fast as usize][..],
-            (Protocol::Lines, Some(fast)) => &self.kernels.fast[fast as usize][..],
-            (Protocol::Chunks, _) => &self.kernels.chunks[..],
+            (Protocol::Lines, None) => &kernels.lines[..],
+            (Protocol::Lines, Some(fast)) if route.rounds > 1 => &kernels.tiles[fast as usize][..],
+            (Protocol::Lines, Some(fast)) => &kernels.fast[fast as usize][..],
+            (Protocol::Chunks, _) => &kernels.chunks[..],
         };
-        let function = set[if args.members <= 2 {
-            0
-        } else if args.members <= 4 {
-            1
-        } else {
-            2
-        }]
-        .cu_function();
+        let function = &set[capacity(args.members)];
         let short = LineArgs::of(args, route.pause);
         let parameter = match (route.protocol, fast) {
             (Protocol::Lines, Some(_)) => std::ptr::from_ref(&short).cast::<c_void>(),
             _ => std::ptr::from_ref(args).cast(),
         };
-        let mut parameters = [parameter.cast_mut()];
-        // SAFETY: the function takes exactly the struct that was chosen; the driver copies it before it returns.
+        // SAFETY: the function takes exactly the struct that was chosen.
+        unsafe { launch(function, route.grid, route.threads, parameter, stream) }.doing("launch an exchange")
+    }
+
+    /// Enqueues one exchange by post, with blocks of [`POSTED_THREADS`].
+    ///
+    /// # Safety
+    /// Every address in `args` is valid on this GPU for what `kernels/exchange_posted.cu` says of it until the launch has
+    /// ended, and `stream` belongs to this context.
+    pub(crate) unsafe fn launch_posted(
+        &self,
+        grid: u32,
+        args: &PostedArgs,
+        stream: sys::CUstream,
+    ) -> Result<(), GpuError> {
+        let function = &self.kernels()?.posted[capacity(args.world)];
+        // SAFETY: the kernel takes exactly this struct.
         unsafe {
-            result::launch_kernel(
+            launch(
                 function,
-                (route.grid, 1, 1),
-                (route.threads, 1, 1),
-                0,
+                grid,
+                POSTED_THREADS,
+                std::ptr::from_ref(args).cast(),
                 stream,
-                &mut parameters,
             )
         }
-        .doing("launch an exchange")
+        .doing("launch an exchange by post")
+    }
+
+    /// Enqueues one ordered combination.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch), for `kernels/ordered_sum.cu`.
+    pub(crate) unsafe fn launch_ordered_sum(
+        &self,
+        args: &OrderedSumArgs,
+        stream: sys::CUstream,
+    ) -> Result<(), GpuError> {
+        let function = &self.kernels()?.ordered_sum;
+        // A pack a thread, as far as the GPU has room for them at once.
+        let packs = (args.count * 8).div_ceil(16 * u64::from(SUM_THREADS));
+        let grid = packs.clamp(1, 528) as u32;
+        // SAFETY: the kernel takes exactly this struct.
+        unsafe {
+            launch(
+                function,
+                grid,
+                SUM_THREADS,
+                std::ptr::from_ref(args).cast(),
+                stream,
+            )
+        }
+        .doing("launch an ordered sum")
+    }
+}
+
+/// Threads of a block of the exchange by post.
+pub(crate) const POSTED_THREADS: u32 = 512;
+const SUM_THREADS: u32 = 256;
+
+/// Which of the kernels for up to 2, 4 and 8 members.
+fn capacity(members: u32) -> usize {
+    match members {
+        0..=2 => 0,
+        3..=4 => 1,
+        _ => 2,
+    }
+}
+
+/// # Safety
+/// `parameter` is the struct that the function takes; the driver copies it before this returns.
+unsafe fn launch(
+    function: &CudaFunction,
+    grid: u32,
+    threads: u32,
+    parameter: *const c_void,
+    stream: sys::CUstream,
+) -> Result<(), cudarc::driver::DriverError> {
+    let mut parameters = [parameter.cast_mut()];
+    // SAFETY: the caller's word.
+    unsafe {
+        result::launch_kernel(
+            function.cu_function(),
+            (grid, 1, 1),
+            (threads, 1, 1),
+            0,
+            stream,
+            &mut parameters,
+        )
     }
 }
 
@@ -189,6 +312,10 @@ impl Kernels {
                 two("tiles_f16")?,
             ],
             chunks: all("chunks")?,
+            posted: all("posted")?,
+            ordered_sum: module
+                .load_function("tp_ordered_sum")
+                .doing("find kernel tp_ordered_sum")?,
         })
     }
 }

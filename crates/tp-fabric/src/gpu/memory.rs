@@ -3,6 +3,8 @@
 use super::device::Device;
 use super::error::{Doing, GpuError};
 use crate::meeting::Meeting;
+use crate::region::Region;
+use crate::region::layout::PAGE;
 use crate::types::Rank;
 use cudarc::driver::{CudaContext, result, sys};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -176,6 +178,60 @@ impl Drop for SharedHost {
         if let Err(error) = unsafe { munmap(self.host, self.bytes.get()) } {
             tracing::warn!("failed to unmap the shared inboxes: {error}");
         }
+    }
+}
+
+/// A rank's region, page-locked and mapped by its GPU for as long as this lives; it keeps the region mapped.
+#[derive(Debug)]
+pub(crate) struct LockedRegion {
+    context: Arc<CudaContext>,
+    region: Region,
+    device: u64,
+}
+
+impl LockedRegion {
+    pub(crate) fn new(device: &Device, region: Region) -> Result<Self, GpuError> {
+        device.bind()?;
+        let (base, bytes) = (
+            region.base().as_ptr().cast(),
+            region.layout().total().next_multiple_of(PAGE),
+        );
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        // SAFETY: the region begins on a page of a mapping that reaches to the end of its last page, and stays mapped
+        // until `drop`, which unregisters it first.
+        unsafe { sys::cuMemHostRegister_v2(base, bytes, flags) }
+            .result()
+            .doing(&format!(
+                "page-lock the region of {bytes} bytes (is `ulimit -l` large enough?)"
+            ))?;
+        let mut this = Self {
+            context: Arc::clone(device.context()),
+            region,
+            device: 0,
+        };
+        // SAFETY: the memory was registered as mapped just now.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut this.device, base, 0) }
+            .result()
+            .doing("map the region on the GPU")?;
+        Ok(this)
+    }
+
+    pub(crate) fn device_address(&self) -> u64 {
+        self.device
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+impl Drop for LockedRegion {
+    fn drop(&mut self) {
+        self.context.record_err(self.context.bind_to_thread());
+        let base = self.region.base().as_ptr().cast();
+        // SAFETY: registered by `new`; kernels that use it have ended.
+        self.context
+            .record_err(unsafe { sys::cuMemHostUnregister(base) }.result());
     }
 }
 

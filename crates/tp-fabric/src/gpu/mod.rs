@@ -6,6 +6,9 @@
 //! large ones; the kernels say how they work, [`layout`] where their bytes lie, [`route`] which one a size takes.
 
 pub mod args;
+mod backend;
+mod buffer;
+mod choice;
 mod config;
 mod control;
 mod device;
@@ -14,12 +17,23 @@ mod lanes;
 pub mod layout;
 mod mailbox;
 mod memory;
+mod nccl;
+mod open;
+mod posted;
 pub mod route;
+mod transfer;
+mod work;
 
+pub use backend::GpuBackend;
+pub use buffer::DeviceBuffer;
+pub use choice::{Capability, choose};
 pub use config::MailboxConfig;
 pub use control::FailureRecord;
 pub use device::{Device, Kernels};
 pub use error::GpuError;
 pub use layout::{InboxKind, LaneShape};
 pub use mailbox::Mailbox;
+pub use open::{GpuConfig, Large, Opened, open};
 pub use route::{Protocol, Route, Tuning};
+pub use transfer::{SmallPath, Transfer, Who};
+pub use work::{Graph, Work};

@@ -1,10 +1,10 @@
 //! [`HostBackend`]: each call's arguments are checked, then it takes its turn.
 
-use super::check::Checked;
 use super::config::Delivery;
 use super::reduce::Reduction;
 use super::shared::Shared;
 use super::turn::{Ranks, Streams, Turn};
+use crate::collective::Checked;
 use crate::collective::{
     AbortHandle, Call, CallKind, CollectiveError, Collectives, Failure, MemoryKind, Stream,
 };

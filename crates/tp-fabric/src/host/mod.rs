@@ -2,7 +2,6 @@
 //! elsewhere.
 
 mod backend;
-mod check;
 mod config;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -15,4 +14,5 @@ mod turn;
 pub use backend::HostBackend;
 pub use config::{Delivery, HostConfig, OpenError};
 pub use open::open;
-pub(crate) use shared::Shared;
+pub(crate) use open::{Way, open_way};
+pub(crate) use shared::{Shared, lock};

@@ -15,21 +15,12 @@ use std::time::Duration;
 /// Opens the host backend on all ranks. Collective over `meeting`; either every rank gets a backend or every rank gets
 /// an error. The world may have 1 to 64 ranks.
 pub fn open(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<HostBackend, OpenError> {
-    let (me, world) = (meeting.rank(), meeting.world());
-    let layout = checked_layout(world, cfg);
-    let outcome = layout.as_ref().map(drop).map_err(OpenError::to_string);
-    let verdict = meeting.verdict("check the host backend's configuration", outcome);
-    let layout = layout?;
-    verdict?;
-
-    let hosts = agree(meeting, &fields(&layout, cfg))?;
-    let neighbours = hosts.iter().filter(|host| **host == hosts[me.index()]).count();
-    let opened = if world.size() == 1 {
-        alone(layout)?
-    } else {
-        choose::open(meeting, layout, &hosts, cfg)?
-    };
-
+    let Way {
+        opened,
+        kind,
+        neighbours,
+    } = open_way(meeting, cfg)?;
+    let me = meeting.rank();
     let delivery = if opened.wire.needs_staging() {
         Delivery::Doorbell
     } else {
@@ -38,7 +29,6 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<HostBackend, 
     let threads = if delivery == Delivery::Doorbell { 2 } else { 1 };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let crowded = neighbours * threads > processors;
-    let kind = (world.size() > 1).then(|| opened.wire.kind());
     let shared = Arc::new(Shared::new(me, opened.region, opened.wire, cfg.wait, crowded));
     let proxy = match delivery {
         Delivery::Doorbell => Some(Proxy::start(Arc::clone(&shared))).transpose(),
@@ -50,6 +40,40 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<HostBackend, 
     )?;
     let proxy = proxy.map_err(|e| local("start the proxy", &e))?;
     Ok(HostBackend::new(shared, kind, delivery, cfg.one_shot_max, proxy))
+}
+
+/// The way to the peers' regions, and how it was chosen.
+pub(crate) struct Way {
+    pub(crate) opened: Opened,
+    /// The wire; `None` in a world of one.
+    pub(crate) kind: Option<WireKind>,
+    /// Ranks of this host, this one too.
+    pub(crate) neighbours: usize,
+}
+
+/// Agrees on the region's layout and opens the wire. Collective over `meeting`.
+pub(crate) fn open_way(meeting: &mut dyn Meeting, cfg: &HostConfig) -> Result<Way, OpenError> {
+    let (me, world) = (meeting.rank(), meeting.world());
+    let layout = checked_layout(world, cfg);
+    let outcome = layout.as_ref().map(drop).map_err(OpenError::to_string);
+    let verdict = meeting.verdict("check the wire's configuration", outcome);
+    let layout = layout?;
+    verdict?;
+
+    let hosts = agree(meeting, &fields(&layout, cfg))?;
+    let neighbours = hosts.iter().filter(|host| **host == hosts[me.index()]).count();
+    let opened = if world.size() == 1 {
+        alone(layout)?
+    } else {
+        choose::open(meeting, layout, &hosts, cfg)?
+    };
+
+    let kind = (world.size() > 1).then(|| opened.wire.kind());
+    Ok(Way {
+        opened,
+        kind,
+        neighbours,
+    })
 }
 
 fn local(what: &str, reason: &dyn std::fmt::Display) -> OpenError {

@@ -25,14 +25,24 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the thread.
+    /// Starts the thread for a host thread that rings the doorbell, and looks for its peers' failures itself.
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        Self::start_for(shared, false)
+    }
+
+    /// Starts the thread for a GPU, which sees flags and its own abort word alone: the peers' notices are this thread's.
+    pub(crate) fn start_for_gpu(shared: Arc<Shared>) -> io::Result<Self> {
+        Self::start_for(shared, true)
+    }
+
+    fn start_for(shared: Arc<Shared>, gpu: bool) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             listener: Listener::default(),
             messages: vec![0; shared.region().layout().world().size()],
             targets: [const { Vec::new() }; SLOTS as usize],
             stop: Arc::clone(&stop),
+            gpu,
             shared,
         };
         let name = format!("tp-proxy-{}", worker.shared.rank());
@@ -57,6 +67,7 @@ impl Drop for Proxy {
 struct Worker {
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
+    gpu: bool,
     listener: Listener,
     /// How many messages were put to each peer.
     messages: Vec<u64>,
@@ -72,12 +83,24 @@ impl Worker {
             match self.turn() {
                 Ok(true) => backoff.reset(),
                 Ok(false) if backoff.spin() => {}
-                Ok(false) => backoff.pause(thread::sleep),
+                Ok(false) => {
+                    self.hear();
+                    backoff.pause(thread::sleep);
+                }
                 Err(failure) => {
                     self.shared.region().store(Word::ProxyFailed, 1);
                     self.shared.fail(failure);
                 }
             }
+        }
+    }
+
+    /// For a GPU: ends its waits when a peer says that it has failed.
+    fn hear(&self) {
+        if self.gpu
+            && let Some(failure) = self.shared.noticed()
+        {
+            self.shared.fail(failure);
         }
     }
 

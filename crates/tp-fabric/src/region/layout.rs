@@ -64,10 +64,10 @@ pub enum Word {
     Doorbell,
     /// Number of the last entry whose staging slot the wire no longer needs.
     Completed,
-    /// Not 0: this rank has aborted or failed.
-    Abort,
     /// Not 0: the proxy has failed.
     ProxyFailed,
+    /// Not 0: this rank has aborted or failed. A GPU kernel's failure record lies on the line behind it.
+    Abort,
     /// Which peers an entry of the doorbell is for, one bit a rank.
     Mask {
         /// The entry's parity.
@@ -173,9 +173,10 @@ impl Layout {
             // Each on a line of its own: the kernel and the proxy write them at the same time.
             Word::Doorbell => 0,
             Word::Completed => LINE,
-            Word::Abort => 2 * LINE,
-            Word::ProxyFailed => 3 * LINE,
-            Word::Mask { entry } => 4 * LINE + entry * 8,
+            Word::ProxyFailed => 2 * LINE,
+            Word::Abort => 3 * LINE,
+            // The line in between is the kernel's failure record.
+            Word::Mask { entry } => 5 * LINE + entry * 8,
             Word::Consumed { source } => PAGE / 2 + source.index() * 8,
             Word::Arrival(bay) => self.line(bay),
             Word::Acked { peer } => self.answers() + peer.index() * LINE,

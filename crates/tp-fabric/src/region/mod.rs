@@ -76,6 +76,44 @@ pub enum Post {
     },
 }
 
+impl Post {
+    /// Bytes of a post as it lies in memory: the number, the header, the offset (u32), the kind (u32; 0: a message).
+    pub const ENCODED: usize = 48;
+
+    fn encode(&self) -> [u8; Self::ENCODED] {
+        let mut out = [0; Self::ENCODED];
+        match self {
+            Self::Message { seq, header, offset } => {
+                out[..8].copy_from_slice(&seq.to_le_bytes());
+                out[8..40].copy_from_slice(&header.encode());
+                out[40..44].copy_from_slice(&offset.to_le_bytes());
+            }
+            Self::Answer { consumed } => {
+                out[..8].copy_from_slice(&consumed.to_le_bytes());
+                out[44] = 1;
+            }
+        }
+        out
+    }
+
+    fn decode(raw: &[u8; Self::ENCODED]) -> Self {
+        let (mut number, mut header, mut offset) = ([0; 8], [0; HEADER], [0; 4]);
+        number.copy_from_slice(&raw[..8]);
+        header.copy_from_slice(&raw[8..40]);
+        offset.copy_from_slice(&raw[40..44]);
+        match raw[44..] {
+            [0, 0, 0, 0] => Self::Message {
+                seq: u64::from_le_bytes(number),
+                header: Header::decode(&header),
+                offset: u32::from_le_bytes(offset),
+            },
+            _ => Self::Answer {
+                consumed: u64::from_le_bytes(number),
+            },
+        }
+    }
+}
+
 /// A rank's region in mapped memory.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -109,6 +147,11 @@ impl Region {
     /// Where everything lies.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Its first byte.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// Address of `len` bytes at `offset`, all within the region.
@@ -185,11 +228,9 @@ impl Region {
     /// # Safety
     /// The entry is free, and the caller is the kernel.
     pub unsafe fn write_post(&self, entry: usize, peer: Rank, post: &Post) {
-        let at = self
-            .at(self.layout.post(entry, peer), 2 * layout::LINE)
-            .cast::<Post>();
-        // SAFETY: a post is smaller than two lines and less aligned (checked below); nobody else accesses it now.
-        unsafe { at.write(*post) };
+        let at = self.at(self.layout.post(entry, peer), 2 * layout::LINE);
+        // SAFETY: an encoded post is smaller than two lines; nobody else accesses it now.
+        unsafe { at.cast::<[u8; Post::ENCODED]>().write(post.encode()) };
     }
 
     /// Reads a post.
@@ -197,11 +238,9 @@ impl Region {
     /// # Safety
     /// The entry is rung, its mask names the peer, and the caller is the proxy of the process that wrote it.
     pub unsafe fn read_post(&self, entry: usize, peer: Rank) -> Post {
-        let at = self
-            .at(self.layout.post(entry, peer), 2 * layout::LINE)
-            .cast::<Post>();
-        // SAFETY: written by `write_post` before the doorbell was rung.
-        unsafe { at.read() }
+        let at = self.at(self.layout.post(entry, peer), 2 * layout::LINE);
+        // SAFETY: written before the doorbell was rung, by `write_post` or a GPU kernel; any bytes are a post.
+        Post::decode(&unsafe { at.cast::<[u8; Post::ENCODED]>().read() })
     }
 
     /// Leaves a notice in this region, as rank `from`: `culprit` failed, and why. Longer text is cut; the first counts.
@@ -232,7 +271,7 @@ impl Region {
     }
 }
 
-const _: () = assert!(size_of::<Post>() <= 2 * layout::LINE && align_of::<Post>() <= layout::LINE);
+const _: () = assert!(Post::ENCODED <= 2 * layout::LINE);
 
 impl Words for Region {
     #[inline]
@@ -243,5 +282,30 @@ impl Words for Region {
     #[inline]
     fn store(&self, word: Word, value: u64) {
         self.atomic(word).store(value, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posts_survive_the_way_through_memory() {
+        let header = Header {
+            call: [7; Call::ENCODED],
+            part: 3,
+            len: 4096,
+            answer: 9,
+        };
+        for post in [
+            Post::Message {
+                seq: u64::MAX - 1,
+                header,
+                offset: 65_536,
+            },
+            Post::Answer { consumed: 12 },
+        ] {
+            assert_eq!(Post::decode(&post.encode()), post);
+        }
     }
 }

@@ -31,11 +31,13 @@ pub enum SessionError {
     /// The host backend could not be opened.
     #[error(transparent)]
     Host(#[from] OpenError),
-    /// A backend that this call does not open.
-    #[error("backend `{backend}` is not opened here; `host` is")]
-    Unsupported {
+    /// A GPU backend could not be opened.
+    #[error("failed to open backend {backend}: {reason}")]
+    Gpu {
         /// Which one.
         backend: BackendKind,
+        /// What was missing or differed, and what to do.
+        reason: String,
     },
     /// The last barrier or the backend's close failed.
     #[error(transparent)]
@@ -49,7 +51,7 @@ impl SessionError {
         match self {
             Self::Settings(_) => 2,
             Self::Boot(error) => error.exit_code(),
-            Self::Local { .. } | Self::Unsupported { .. } => 3,
+            Self::Local { .. } | Self::Gpu { .. } => 3,
             Self::Meeting(error) => of_meeting(error),
             Self::Host(OpenError::Config { .. } | OpenError::World { .. } | OpenError::Disagree { .. }) => 2,
             Self::Host(OpenError::Meeting(error)) => of_meeting(error),

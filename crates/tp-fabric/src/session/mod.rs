@@ -9,7 +9,9 @@ pub use error::SessionError;
 
 use crate::bootstrap::{BootConfig, Bootstrap, PROTOCOL, Visitors};
 use crate::collective::Collectives;
+use crate::devices;
 use crate::fate::{Exit, Fate, FateActions, FateConfig, FateHandle, OnFate, RealExit};
+use crate::gpu::{self, Capability, Device, GpuConfig};
 use crate::host::{self, Delivery, HostConfig};
 use crate::identity;
 use crate::meeting::{Meeting, MeetingError};
@@ -182,19 +184,110 @@ pub struct Session {
     pub plan: PlanLink,
     /// How the boot went.
     pub report: BootReport,
+    /// What a person should know of how the backend came about.
+    pub notes: Vec<String>,
     backend: Box<dyn Collectives>,
+    device: Option<Arc<Device>>,
     fate: Fate,
 }
 
+/// The best backend that all ranks can have; they tell each other what they have.
+fn best(group: &mut Group) -> Result<BackendKind, SessionError> {
+    let mine = devices::capability(&group.report.host_id);
+    let all = match group.bootstrap.all_gather("what each rank has", &mine.encode()) {
+        Ok(all) => all,
+        Err(error) => return Err(group.settle(error)),
+    };
+    // Bytes that say nothing are a rank that has nothing.
+    let ranks: Option<Vec<Capability>> = all.iter().map(|raw| Capability::decode(raw)).collect();
+    Ok(ranks.map_or(BackendKind::Host, |ranks| gpu::choose(&ranks)))
+}
+
+/// This host's ports as they are now, and the process's environment, where RDMA may be used.
+fn rdma_of(settings: &Settings) -> Option<RdmaConfig> {
+    let live = || RdmaConfig::live(&|name| std::env::var(name).ok());
+    settings.may_use_rdma().then(live)
+}
+
+fn host_config(
+    group: &Group,
+    settings: &Settings,
+    delivery: Delivery,
+    rdma: Option<RdmaConfig>,
+) -> HostConfig {
+    HostConfig {
+        wire: settings.wire,
+        rdma: rdma.map(|rdma| RdmaConfig {
+            traffic_class: settings.roce.traffic_class,
+            liveness: settings.heartbeat_limit,
+            ..rdma
+        }),
+        slot_bytes: settings.slot_bytes,
+        wait: settings.wait,
+        setup: settings.boot_timeout,
+        delivery,
+        host_id: group.report.host_id.clone(),
+        address: group.report.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        secret: Zeroizing::new(
+            settings
+                .secret
+                .as_ref()
+                .map_or(Vec::new(), |secret| secret.key().to_vec()),
+        ),
+        ..HostConfig::default()
+    }
+}
+
 impl Session {
-    /// Boots with the backend that the settings name; `host` where they name none.
+    /// Boots with the backend that the settings name; where they name none, the best that all ranks can have.
     pub fn open(settings: &Settings, hooks: SessionHooks) -> Result<Self, SessionError> {
-        let group = Group::open(settings, hooks)?;
-        match settings.backend.unwrap_or(BackendKind::Host) {
-            BackendKind::Host => Self::with_host(group, settings),
-            other => {
+        Self::on(Group::open(settings, hooks)?, settings, rdma_of(settings))
+    }
+
+    /// Opens the backend that the settings name, or the best, on a group that has met, its rails picked from what `rdma`
+    /// brings.
+    pub fn on(mut group: Group, settings: &Settings, rdma: Option<RdmaConfig>) -> Result<Self, SessionError> {
+        let kind = match settings.backend {
+            Some(kind) => kind,
+            None => best(&mut group)?,
+        };
+        match kind {
+            BackendKind::Host => Self::with_host_by(group, settings, Delivery::Direct, rdma),
+            other => Self::with_gpu(group, settings, other, rdma),
+        }
+    }
+
+    /// Opens a GPU backend on a group that has met.
+    pub fn with_gpu(
+        mut group: Group,
+        settings: &Settings,
+        kind: BackendKind,
+        rdma: Option<RdmaConfig>,
+    ) -> Result<Self, SessionError> {
+        let config = GpuConfig {
+            kind,
+            ordinal: settings.device as usize,
+            image: settings.kernel_image.clone().map(Into::into),
+            inbox: settings.gpu.inbox,
+            large: settings.gpu.large,
+            route_max: settings.gpu.route_max,
+            fast_order: settings.gpu.fast_order,
+            blocks: settings.roce.blocks,
+            host: host_config(&group, settings, Delivery::Doorbell, rdma),
+        };
+        match gpu::open(&mut group.bootstrap, &config) {
+            Ok(gpu::Opened { backend, notes }) => {
+                let device = Arc::clone(backend.device());
+                let mut session = Self::with_backend(group, settings, Box::new(backend))?;
+                (session.device, session.notes) = (Some(device), notes);
+                Ok(session)
+            }
+            Err(gpu::GpuError::Meeting(error @ MeetingError::Lost { .. })) => Err(group.settle(error)),
+            Err(error) => {
+                // Every rank has an error and goes; none of them is to blame for going.
                 group.close();
-                Err(SessionError::Unsupported { backend: other })
+                let (backend, reason) = (kind, error.to_string());
+                Err(SessionError::Gpu { backend, reason })
             }
         }
     }
@@ -202,10 +295,7 @@ impl Session {
     /// Opens the host backend on a group that has met. Where RDMA may be used, the rails are picked from this host's ports as
     /// they are now and from the process's environment.
     pub fn with_host(group: Group, settings: &Settings) -> Result<Self, SessionError> {
-        let rdma = settings
-            .may_use_rdma()
-            .then(|| RdmaConfig::live(&|name| std::env::var(name).ok()));
-        Self::with_host_by(group, settings, Delivery::Direct, rdma)
+        Self::with_host_by(group, settings, Delivery::Direct, rdma_of(settings))
     }
 
     /// As [`with_host`](Self::with_host), with messages delivered as `delivery` says and rails picked from what `rdma` brings.
@@ -215,27 +305,7 @@ impl Session {
         delivery: Delivery,
         rdma: Option<RdmaConfig>,
     ) -> Result<Self, SessionError> {
-        let config = HostConfig {
-            wire: settings.wire,
-            rdma: rdma.map(|rdma| RdmaConfig {
-                traffic_class: settings.roce.traffic_class,
-                liveness: settings.heartbeat_limit,
-                ..rdma
-            }),
-            slot_bytes: settings.slot_bytes,
-            wait: settings.wait,
-            setup: settings.boot_timeout,
-            delivery,
-            host_id: group.report.host_id.clone(),
-            address: group.report.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            secret: Zeroizing::new(
-                settings
-                    .secret
-                    .as_ref()
-                    .map_or(Vec::new(), |secret| secret.key().to_vec()),
-            ),
-            ..HostConfig::default()
-        };
+        let config = host_config(&group, settings, delivery, rdma);
         match host::open(&mut group.bootstrap, &config) {
             Ok(backend) => Self::with_backend(group, settings, Box::new(backend)),
             Err(host::OpenError::Meeting(error @ MeetingError::Lost { .. })) => Err(group.settle(error)),
@@ -275,7 +345,9 @@ impl Session {
             world,
             plan,
             report,
+            notes: Vec::new(),
             backend,
+            device: None,
             fate,
         };
         let abort = session.collectives().abort_handle();
@@ -288,6 +360,11 @@ impl Session {
     /// The collectives.
     pub fn collectives(&self) -> &dyn Collectives {
         self.backend.as_ref()
+    }
+
+    /// The GPU of a GPU backend.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
     }
 
     /// A handle on the fate channel.

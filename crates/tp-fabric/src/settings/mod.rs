@@ -17,6 +17,7 @@ pub use source::{Source, Sources};
 pub use spec::{Kind, Pin, Reader, Spec, Value};
 pub use table::{MAX_WORLD, RETIRED, TABLE, find};
 
+use crate::gpu::{InboxKind, Large};
 use crate::secret::Secret;
 use crate::types::{BackendKind, Rank, WireKind, World};
 use resolve::Resolved;
@@ -61,6 +62,8 @@ pub struct Settings {
     pub wait: Duration,
     /// CUDA ordinal.
     pub device: u32,
+    /// How the GPU backends route and where their memory lies.
+    pub gpu: Gpu,
     /// The NCCL library to load.
     pub nccl_lib: String,
     /// RDMA port choice and RoCE shape.
@@ -86,6 +89,19 @@ pub struct Survey {
     pub warnings: Vec<Warning>,
     /// What keeps a rank from starting, each naming its variable.
     pub problems: Vec<String>,
+}
+
+/// Settings of the GPU backends.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    /// Where the mailbox's inboxes lie, where it is set.
+    pub inbox: Option<InboxKind>,
+    /// Who carries large payloads.
+    pub large: Large,
+    /// Largest payload of the small path, bytes, where it is set.
+    pub route_max: Option<u64>,
+    /// NCCL's own order for its reductions.
+    pub fast_order: bool,
 }
 
 /// Settings of the RoCE backend.
@@ -222,6 +238,16 @@ impl Settings {
             slot_bytes: usize::try_from(small(&t::SLOT_KB)?).ok()? * 1024,
             wait: time(&t::WAIT)?,
             device: small(&t::DEVICE)?,
+            gpu: Gpu {
+                inbox: text(&t::INBOX).and_then(|word| word.parse().ok()),
+                large: match text(&t::LARGE)?.as_str() {
+                    "nccl" => Large::Nccl,
+                    "own" => Large::Own,
+                    _ => Large::Auto,
+                },
+                route_max: r.integer(&t::ROUTE_MAX).map(|kib| kib << 10),
+                fast_order: on(&t::FAST_ORDER)?,
+            },
             nccl_lib: text(&t::NCCL_LIB)?,
             roce,
             kernel_image: text(&t::KERNEL_IMAGE),

@@ -110,6 +110,24 @@ table! {
         kind: Kind::Seconds { min: 0.001, max: 86400.0 }, default: "120", unit: "s", reader: Reader::Backend,
         meaning: "How long a collective waits for a peer's flag before it gives up and poisons the transport.",
     }
+    INBOX "TF_TP_MAILBOX_INBOX" {
+        kind: Kind::Words(&["pinned", "device"]), unset: "device where every GPU can map its peers' memory, else pinned",
+        reader: Reader::Backend, agree: true,
+        meaning: "Where the mailbox's inboxes lie: page-locked host memory, or the reader's device memory through CUDA IPC.",
+    }
+    LARGE "TF_TP_LARGE" {
+        kind: Kind::Words(&["auto", "nccl", "own"]), default: "auto", reader: Reader::Backend, agree: true,
+        meaning: "Who carries payloads beyond TF_TP_ROUTE_MAX_KB under mailbox and roce: NCCL, or the small path itself. auto: NCCL \
+                  where every rank has it and no two share a GPU.",
+    }
+    ROUTE_MAX "TF_TP_ROUTE_MAX_KB" {
+        kind: Kind::Integer { min: 0, max: 4_194_303 }, unset: "the measured crossover", unit: "KiB", reader: Reader::Backend, agree: true,
+        meaning: "Largest payload of a rank that the small path carries where NCCL is there too.",
+    }
+    FAST_ORDER "TF_TP_FAST_ORDER" {
+        kind: Kind::Switch, default: "0", reader: Reader::Backend, agree: true,
+        meaning: "NCCL's own order for its reductions: faster, but not the oracle's bits above two ranks and for NaN.",
+    }
     DEVICE "TF_TP_DEVICE" {
         kind: Kind::Integer { min: 0, max: 63 }, default: "0", reader: Reader::Backend,
         meaning: "CUDA ordinal of this rank's GPU.",

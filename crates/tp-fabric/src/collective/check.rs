@@ -1,16 +1,16 @@
 //! What is refused before anything is sent.
 
-use crate::collective::{Call, CollectiveError};
+use super::{Call, CollectiveError};
 use crate::oracle;
 use crate::types::{Rank, World};
 use std::ops::Range;
 
 /// A call whose arguments are being checked.
 #[derive(Clone, Copy)]
-pub(super) struct Checked {
-    pub(super) call: Call,
-    pub(super) me: Rank,
-    pub(super) world: World,
+pub(crate) struct Checked {
+    pub(crate) call: Call,
+    pub(crate) me: Rank,
+    pub(crate) world: World,
 }
 
 impl Checked {
@@ -22,7 +22,7 @@ impl Checked {
     }
 
     /// Bytes of `count` elements, and of `world` times as many, if an address can hold them.
-    pub(super) fn bytes(&self, count: usize) -> Result<usize, CollectiveError> {
+    pub(crate) fn bytes(&self, count: usize) -> Result<usize, CollectiveError> {
         let bytes = count.checked_mul(self.call.dtype.size());
         let fits = |b: &usize| {
             b.checked_mul(self.world.size())
@@ -37,14 +37,14 @@ impl Checked {
     }
 
     /// Messages number their parts with 32 bits.
-    pub(super) fn parts(&self, bytes: usize, part: usize) -> Result<(), CollectiveError> {
+    pub(crate) fn parts(&self, bytes: usize, part: usize) -> Result<(), CollectiveError> {
         if bytes / part < (u32::MAX / 2) as usize {
             return Ok(());
         }
         Err(self.invalid(format!("{bytes} bytes are too many parts of {part} bytes")))
     }
 
-    pub(super) fn defined(&self) -> Result<(), CollectiveError> {
+    pub(crate) fn defined(&self) -> Result<(), CollectiveError> {
         match self.call.op {
             Some(op) if !oracle::defined(self.call.dtype, op) => Err(CollectiveError::Unsupported {
                 call: self.call,
@@ -55,14 +55,14 @@ impl Checked {
     }
 
     /// A peer is another rank of the world.
-    pub(super) fn peer(&self, peer: Rank) -> Result<(), CollectiveError> {
+    pub(crate) fn peer(&self, peer: Rank) -> Result<(), CollectiveError> {
         if peer == self.me {
             return Err(self.invalid(format!("rank {peer} is this rank; name another one")));
         }
         self.rank("peer", peer)
     }
 
-    pub(super) fn rank(&self, what: &str, rank: Rank) -> Result<(), CollectiveError> {
+    pub(crate) fn rank(&self, what: &str, rank: Rank) -> Result<(), CollectiveError> {
         if rank.0 < self.world.0 {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl Checked {
     }
 
     /// Neither buffer is null, and they overlap only where `in_place` allows it: there both begin at the given place.
-    pub(super) fn buffers(
+    pub(crate) fn buffers(
         &self,
         send: (*const u8, usize),
         recv: (*mut u8, usize),

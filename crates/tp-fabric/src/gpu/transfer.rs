@@ -1,0 +1,275 @@
+//! What a small path is asked for, and the collectives in terms of it.
+
+use super::args::Mode;
+use super::control::FailureRecord;
+use super::error::GpuError;
+use super::layout::PACK;
+use crate::collective::{Call, CallKind, Failure};
+use crate::types::{DType, Rank, ReduceOp, WireKind, World};
+use cudarc::driver::sys::CUstream;
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// All ranks.
+    All,
+    /// This rank and another.
+    Pair(Rank),
+}
+
+/// One collective as the exchange kernels carry it out. Addresses are the GPU's.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// What ranks must agree on.
+    pub call: Call,
+    /// Who takes part.
+    pub who: Who,
+    /// What becomes of the bytes that arrive.
+    pub mode: Mode,
+    /// What travels; to rank `r` from `send + r * send_stride`.
+    pub send: u64,
+    /// This rank's own operand.
+    pub own: u64,
+    /// The result.
+    pub recv: u64,
+    /// Payload from each sender to each reader.
+    pub bytes: u64,
+    /// 0: every reader gets the same bytes.
+    pub send_stride: u64,
+    /// Distance of two ranks' blocks in a gather's result.
+    pub recv_stride: u64,
+    /// The combination, of reductions.
+    pub reduction: Option<(DType, ReduceOp)>,
+    /// The one rank that sends; `None`: all do.
+    pub root: Option<Rank>,
+}
+
+impl Transfer {
+    fn new(call: Call, mode: Mode, send: u64, recv: u64, bytes: u64) -> Self {
+        Self {
+            call,
+            who: Who::All,
+            mode,
+            send,
+            own: send,
+            recv,
+            bytes,
+            send_stride: 0,
+            recv_stride: 0,
+            reduction: None,
+            root: None,
+        }
+    }
+
+    fn reduction(kind: CallKind, send: u64, recv: u64, bytes: u64, dtype: DType, op: ReduceOp) -> Self {
+        let call = Call {
+            op: Some(op),
+            ..Call::new(kind, dtype, bytes as usize)
+        };
+        Self {
+            reduction: Some((dtype, op)),
+            ..Self::new(call, Mode::Reduce, send, recv, bytes)
+        }
+    }
+}
+
+/// A way for small payloads: the exchange kernels over shared inboxes or over a wire.
+///
+/// # Safety
+/// For every `unsafe` call: the addresses are valid on this rank's GPU for the stated lengths until the call's work on
+/// `stream`, a stream of its context, has ended. Lengths are bytes, whole elements.
+pub trait SmallPath: Send + Sync {
+    /// This rank.
+    fn rank(&self) -> Rank;
+
+    /// Number of ranks, 2 to 8.
+    fn world(&self) -> World;
+
+    /// The wire, where there is one.
+    fn wire(&self) -> Option<WireKind>;
+
+    /// A few words for people.
+    fn describe(&self) -> String;
+
+    /// Smallest all-reduce of more than two ranks that goes as reduce-scatter and all-gather, bytes.
+    fn two_shot_min(&self) -> u64;
+
+    /// The first failure that a kernel of this rank has recorded.
+    fn record(&self) -> Option<FailureRecord>;
+
+    /// The first failure that was noticed beside the kernels: of the wire or the proxy.
+    fn cause(&self) -> Option<Failure> {
+        None
+    }
+
+    /// Ends the waits of pending and later kernels of this rank. Any thread; does not block.
+    fn abort(&self, reason: &str);
+
+    /// Ends in good order; nothing is under way any more.
+    fn close(&self) {}
+
+    /// Enqueues one transfer, in as many launches as its payload needs.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// A failing launch.
+    unsafe fn run(&self, transfer: &Transfer, stream: CUstream) -> Result<(), GpuError>;
+
+    /// `recv` becomes the combination of every rank's `send`, in rank order; in place where they are one.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    unsafe fn all_reduce(
+        &self,
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        dtype: DType,
+        op: ReduceOp,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let world = u64::from(self.world().0);
+        let two_shot = world > 2 && bytes >= self.two_shot_min();
+        // Shards of whole packs keep the buffers' alignment.
+        let shard = if two_shot {
+            bytes / (world * PACK) * PACK
+        } else {
+            0
+        };
+        let whole = world * shard;
+        if whole > 0 {
+            let own = recv + u64::from(self.rank().0) * shard;
+            // SAFETY: parts of the caller's buffers.
+            unsafe {
+                self.reduce_scatter(send, own, shard, dtype, op, stream)?;
+                self.all_gather(own, recv, shard, dtype, stream)?;
+            }
+        }
+        if whole == bytes {
+            return Ok(());
+        }
+        let (send, recv, rest) = (send + whole, recv + whole, bytes - whole);
+        // SAFETY: as above.
+        unsafe {
+            self.run(
+                &Transfer::reduction(CallKind::AllReduce, send, recv, rest, dtype, op),
+                stream,
+            )
+        }
+    }
+
+    /// This rank gets block number `rank`, of `bytes`, of the combination; `send` holds `world` blocks.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    unsafe fn reduce_scatter(
+        &self,
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        dtype: DType,
+        op: ReduceOp,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let transfer = Transfer {
+            own: send + u64::from(self.rank().0) * bytes,
+            send_stride: bytes,
+            ..Transfer::reduction(CallKind::ReduceScatter, send, recv, bytes, dtype, op)
+        };
+        // SAFETY: the caller's word.
+        unsafe { self.run(&transfer, stream) }
+    }
+
+    /// Every rank's `bytes`, rank 0's first; in place where `send == recv + rank * bytes`.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    unsafe fn all_gather(
+        &self,
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let call = Call::new(CallKind::AllGather, dtype, bytes as usize);
+        let transfer = Transfer {
+            recv_stride: bytes,
+            ..Transfer::new(call, Mode::Gather, send, recv, bytes)
+        };
+        // SAFETY: the caller's word.
+        unsafe { self.run(&transfer, stream) }
+    }
+
+    /// `root`'s bytes, on every rank; `send` is read on `root` alone.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    unsafe fn broadcast(
+        &self,
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        dtype: DType,
+        root: Rank,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let call = Call {
+            root: Some(root),
+            ..Call::new(CallKind::Broadcast, dtype, bytes as usize)
+        };
+        let from = if root == self.rank() { send } else { recv };
+        let transfer = Transfer {
+            root: Some(root),
+            ..Transfer::new(call, Mode::Gather, from, recv, bytes)
+        };
+        // SAFETY: the caller's word; a rank that sends nothing has its result as operand.
+        unsafe { self.run(&transfer, stream) }
+    }
+
+    /// Trades `bytes` with `peer`, which does the same; `root`: only that one of the two sends.
+    ///
+    /// # Safety
+    /// See the trait.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    unsafe fn trade(
+        &self,
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        dtype: DType,
+        peer: Rank,
+        root: Option<Rank>,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let kind = if root.is_some() {
+            CallKind::SendRecv
+        } else {
+            CallKind::Exchange
+        };
+        let call = Call::new(kind, dtype, bytes as usize);
+        let transfer = Transfer {
+            who: Who::Pair(peer),
+            root,
+            ..Transfer::new(call, Mode::Exchange, send, recv, bytes)
+        };
+        // SAFETY: the caller's word.
+        unsafe { self.run(&transfer, stream) }
+    }
+}
