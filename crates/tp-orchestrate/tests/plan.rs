@@ -20,6 +20,7 @@ fn select(arms: &[&str], steps: &[&str], backends: &[&str]) -> Selection {
         arms: own(arms),
         steps: own(steps),
         backends: own(backends),
+        share_gpu: false,
     }
 }
 
@@ -216,6 +217,36 @@ fn without_ports_and_facts_the_pick_is_left_out_and_said() {
         ],
         "a world of 1 has no survivors"
     );
+}
+
+#[test]
+fn ranks_that_share_a_gpu_look_like_hosts_of_their_own_to_nccl_and_are_told_apart_in_the_scope() {
+    let capabilities = Capabilities {
+        gpus: Some(1),
+        backends: Some(vec![("nccl".to_owned(), Ok(()))]),
+        ..Capabilities::host_only()
+    };
+    let alone = select(&["none"], &["suite-nccl"], &["nccl"]);
+    let place = inventory("local.toml");
+    let refused = build(&place, &capabilities, &alone).unwrap_err().to_string();
+    assert!(refused.contains("no GPU"), "{refused}");
+    let shared = Selection {
+        share_gpu: true,
+        ..alone
+    };
+    let plan = build(&place, &capabilities, &shared).unwrap();
+    assert_eq!(
+        plan.places.iter().map(|p| p.gpu).collect::<Vec<_>>(),
+        [Some(0), Some(0)]
+    );
+    let step = &plan.arms[0].steps[0];
+    assert_eq!(step.scope, "shared-gpu");
+    let ids: Vec<_> = step
+        .commands
+        .iter()
+        .map(|c| c.settings["NCCL_HOSTID"].clone())
+        .collect();
+    assert!(ids[0] != ids[1], "{ids:?}");
 }
 
 #[test]

@@ -214,7 +214,7 @@ pub trait Collectives: Send + Sync {
     fn barrier(&self) -> Result<(), CollectiveError>;
 
     /// Returns when all earlier calls on `stream` have come to their end. A backend on host memory has nothing to wait
-    /// for.
+    /// for. A device backend's stream may be destroyed after this, before that not.
     fn synchronize(&self, stream: Stream) -> Result<(), CollectiveError> {
         let _ = stream;
         self.check()

@@ -41,6 +41,9 @@ struct Core {
     nccl: Option<NcclPath>,
     /// The first stream that it was used with; 0: none yet.
     stream: AtomicU64,
+    /// Whether calls were put on it since it was last waited for: only then is it touched again, since its owner may end
+    /// it after that.
+    busy: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Failure>>,
     call: Mutex<Call>,
@@ -90,6 +93,7 @@ impl GpuBackend {
             small,
             nccl,
             stream: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             call: Mutex::new(Call::barrier()),
@@ -155,6 +159,7 @@ impl GpuBackend {
             return Err(CollectiveError::SecondStream { call, given, bound });
         }
         self.core.enter(call)?;
+        self.core.busy.store(true, Ordering::Release);
         let work = || {
             self.core.device.bind()?;
             act(self.path(call.bytes as usize)?, given as sys::CUstream)
@@ -550,8 +555,8 @@ impl Collectives for GpuBackend {
         let call = Call::barrier();
         self.core.enter(call)?;
         let bound = self.core.stream.load(Ordering::Acquire);
-        if bound != 0 {
-            self.core.drain(bound)?;
+        if bound != 0 && self.core.busy.load(Ordering::Acquire) {
+            self.synchronize(Stream::from_raw(bound))?;
         }
         let barrier = lock(&self.barrier);
         let stream = barrier.work.stream().as_raw();
@@ -572,7 +577,11 @@ impl Collectives for GpuBackend {
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), CollectiveError> {
-        self.core.drain(stream.as_raw())
+        self.core.drain(stream.as_raw())?;
+        if stream.as_raw() == self.core.stream.load(Ordering::Acquire) {
+            self.core.busy.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), CollectiveError> {

@@ -63,6 +63,9 @@ pub struct Select {
     /// Backends, separated by commas: host, nccl, mailbox, roce
     #[arg(long, value_name = "BACKEND,…", value_delimiter = ',')]
     pub backends: Vec<String>,
+    /// Let ranks share a GPU where there are fewer GPUs than ranks: a rehearsal, and the receipt says so
+    #[arg(long)]
+    pub share_gpu: bool,
 }
 
 /// Arguments of `hca`.

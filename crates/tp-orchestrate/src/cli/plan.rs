@@ -43,6 +43,7 @@ pub(super) fn with(
         arms: select.arms.clone(),
         steps: select.steps.clone(),
         backends: select.backends.clone(),
+        share_gpu: select.share_gpu,
     };
     let plan = build(inventory, capabilities, &selection)?;
     // A facts file that cannot be read is found now and not in the middle of a run.

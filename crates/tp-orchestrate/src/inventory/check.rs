@@ -163,14 +163,6 @@ fn rank_count(source: Source<'_>, host: &RawHost) -> Result<u64, InventoryError>
     let Some(gpus) = &host.gpus else {
         return Ok(host.ranks.as_ref().map_or(1, |r| r.value));
     };
-    let mut seen = std::collections::BTreeSet::new();
-    if let Some(twice) = gpus.iter().find(|gpu| !seen.insert(gpu.value)) {
-        let text = format!(
-            "GPU {} of host `{name}` is listed twice; each GPU carries one rank",
-            twice.value
-        );
-        return Err(source.error(twice.offset, text));
-    }
     match (gpus.len() as u64, &host.ranks) {
         (0, None) => Err(source.error(
             host.offset,
@@ -180,7 +172,7 @@ fn rank_count(source: Source<'_>, host: &RawHost) -> Result<u64, InventoryError>
         (n, Some(ranks)) if ranks.value != n => Err(source.error(
             ranks.offset,
             format!(
-                "host `{name}` lists {} and `ranks = {}`; each GPU carries one rank",
+                "host `{name}` lists {} and `ranks = {}`; each entry carries one rank",
                 counted(n as usize, "GPU"),
                 ranks.value
             ),

@@ -98,7 +98,7 @@ impl Capabilities {
 }
 
 /// The GPU of each rank, by rank.
-pub(super) fn gpus(inventory: &Inventory, capabilities: &Capabilities) -> Vec<Option<u32>> {
+pub(super) fn gpus(inventory: &Inventory, capabilities: &Capabilities, share: bool) -> Vec<Option<u32>> {
     let mut out = vec![None; inventory.world() as usize];
     // Hosts of the local launcher are one machine, whose GPUs are dealt out once.
     let one_machine = inventory.launcher == Launcher::Local;
@@ -114,13 +114,14 @@ pub(super) fn gpus(inventory: &Inventory, capabilities: &Capabilities) -> Vec<Op
         for (index, rank) in host.ranks.iter().enumerate() {
             out[*rank as usize] = match &host.gpus {
                 Gpus::Listed(list) => list.get(index).copied(),
-                Gpus::Auto if one_machine && wanted <= available => {
+                Gpus::Auto if one_machine && (wanted <= available || share && available > 0) => {
                     next += 1;
-                    Some(next - 1)
+                    Some((next - 1) % available)
                 }
                 Gpus::Auto => {
                     let own = capabilities.host_gpus.get(&host.name).copied().unwrap_or(0);
-                    (host.ranks.len() as u32 <= own).then_some(index as u32)
+                    let enough = host.ranks.len() as u32 <= own;
+                    (enough || share && own > 0).then(|| index as u32 % own)
                 }
             };
         }

@@ -17,6 +17,8 @@ pub struct Selection {
     pub steps: Vec<String>,
     /// Backends by name.
     pub backends: Vec<String>,
+    /// Ranks may share a GPU where there are fewer GPUs than ranks.
+    pub share_gpu: bool,
 }
 
 /// How the arms' variables reach the ranks.
@@ -40,7 +42,7 @@ pub fn build(
     let arms = select("--arms", &selection.arms, &ARMS)?;
     let names: Vec<&str> = BACKENDS.iter().map(|b| b.name).collect();
     let wanted = select("--backends", &selection.backends, &names)?;
-    let mut builder = Builder::new(inventory, capabilities);
+    let mut builder = Builder::new(inventory, capabilities, selection.share_gpu);
     let backends = builder.backends(&wanted, !selection.backends.is_empty())?;
     let kinds = builder.kinds(&backends);
     let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
@@ -84,14 +86,14 @@ struct Builder<'i> {
 }
 
 impl<'i> Builder<'i> {
-    fn new(inventory: &'i Inventory, capabilities: &'i Capabilities) -> Self {
+    fn new(inventory: &'i Inventory, capabilities: &'i Capabilities, share_gpu: bool) -> Self {
         let facts = inventory.hosts.iter().all(|h| h.facts.is_some());
         let ports = match capabilities.rdma_ports {
             Some(true) | None => Ports::Real,
             Some(false) if facts => Ports::Model,
             Some(false) => Ports::Missing,
         };
-        let gpus = backends::gpus(inventory, capabilities);
+        let gpus = backends::gpus(inventory, capabilities, share_gpu);
         Self {
             inventory,
             capabilities,
@@ -165,10 +167,33 @@ impl<'i> Builder<'i> {
         }
     }
 
+    /// What several ranks prove on one GPU is a rehearsal, and the receipt says so.
+    fn scope(&self, kind: &Kind) -> &'static str {
+        let shared = (0..self.inventory.world()).any(|rank| self.shares_gpu(rank));
+        if kind.scope == "gpu" && shared {
+            "shared-gpu"
+        } else {
+            kind.scope
+        }
+    }
+
+    /// Whether another rank of the same machine has this rank's GPU.
+    fn shares_gpu(&self, rank: u32) -> bool {
+        let place = |rank: u32| {
+            let gpu = self.gpus.get(rank as usize).copied().flatten()?;
+            let host = self.inventory.host_of(rank)?;
+            // Hosts of the local launcher are one machine.
+            let machine = (self.inventory.launcher != Launcher::Local).then_some(host.name.as_str());
+            Some((machine, gpu))
+        };
+        let mine = place(rank);
+        mine.is_some() && (0..self.inventory.world()).any(|other| other != rank && place(other) == mine)
+    }
+
     fn step(&self, arm: &str, kind: &Kind) -> Step {
         Step {
             name: kind.name.clone(),
-            scope: kind.scope.to_owned(),
+            scope: self.scope(kind).to_owned(),
             limit_ms: self
                 .inventory
                 .step_limit_ms
@@ -193,6 +218,11 @@ impl<'i> Builder<'i> {
         let mut settings = host.env.clone();
         if let Some(gpu) = self.gpus.get(rank as usize).copied().flatten() {
             settings.insert("TF_TP_DEVICE".into(), gpu.to_string());
+            // NCCL refuses two ranks on one GPU of one host; with names of their own they count as several hosts.
+            if self.shares_gpu(rank) {
+                let name = format!("{}-rank-{rank}", host.name);
+                settings.entry("NCCL_HOSTID".into()).or_insert(name);
+            }
         }
         let variables = arm_variables(arm, host, rank);
         let mut facts_env = None;
