@@ -1,6 +1,7 @@
 //! What this binary and this host have for GPUs: the embedded kernels and the libraries found at run time.
 
 use crate::exit_code::Refusal;
+use crate::os;
 use tp_fabric::devices;
 use tp_fabric::settings::Settings;
 use tp_fabric::types::BackendKind;
@@ -42,9 +43,14 @@ pub fn refuse(backend: Option<BackendKind>, settings: &Settings) -> Result<(), R
         Some(BackendKind::Nccl) => world.0 > 2,
         Some(BackendKind::Mailbox | BackendKind::Roce) => true,
     };
+    let gpu = !matches!(backend, None | Some(BackendKind::Host));
     match devices::image() {
         Err(none) if needs_kernels && settings.kernel_image.is_none() => Err(Refusal::cannot(format!(
             "backend {named} at world {world} needs GPU kernels: {none}; backend host runs without"
+        ))),
+        _ if gpu && !os::may_have_gpu() => Err(Refusal::cannot(format!(
+            "backend {named} needs a GPU, and this host shows none: no NVIDIA device on PCI or in /dev (in a container: \
+             --gpus all); backend host runs without"
         ))),
         _ => Ok(()),
     }

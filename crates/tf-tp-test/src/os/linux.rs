@@ -27,6 +27,29 @@ pub fn available_memory() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Whether there are signs of an NVIDIA GPU: its driver, or a display controller of that vendor on PCI. No library is
+/// loaded. A driver that is not loaded yet may still be, so no device file is needed.
+pub fn may_have_gpu() -> bool {
+    let signs = [
+        "/dev/nvidiactl",
+        "/dev/dxg",
+        "/dev/nvhost-gpu",
+        "/proc/driver/nvidia",
+    ];
+    if signs.iter().any(|sign| Path::new(sign).exists()) {
+        return true;
+    }
+    let Ok(devices) = fs::read_dir("/sys/bus/pci/devices") else {
+        return false;
+    };
+    let is = |folder: &Path, file: &str, begin: &str| {
+        fs::read_to_string(folder.join(file)).is_ok_and(|text| text.starts_with(begin))
+    };
+    devices
+        .flatten()
+        .any(|device| is(&device.path(), "vendor", "0x10de") && is(&device.path(), "class", "0x03"))
+}
+
 /// Kernel name and release.
 pub fn kernel_release() -> String {
     let read = |name: &str| fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();

@@ -16,7 +16,7 @@ use portable as sys;
 
 pub use sys::{
     available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, libc_version,
-    other_runners, reap,
+    may_have_gpu, other_runners, reap,
 };
 
 /// A runner that another run started.
