@@ -70,4 +70,33 @@ cargo_tool() {
   printf '%s\n' "$dir/bin"
 }
 
+# The wheels of nvcc and of what it needs, all pinned: the metapackage leaves some of them open, and two releases do not
+# work together.
+NVCC=13.0.88
+NVCC_WHEELS="nvidia-cuda-nvcc==$NVCC nvidia-nvvm==$NVCC nvidia-cuda-crt==$NVCC nvidia-cuda-runtime==13.0.96
+  nvidia-cuda-cccl==13.0.85"
+
+# cuda_nvcc: prints the pinned nvcc in the cache, installed once from its wheels. Returns 1, saying so, where that cannot
+# be done.
+cuda_nvcc() {
+  local dir=$CACHE/tools/cuda-$NVCC found
+  if [ ! -e "$dir/complete" ]; then
+    if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+      say "nvcc $NVCC needs Python's venv (Debian: python3-venv)"
+      return 1
+    fi
+    say "installing nvcc $NVCC once, into $dir"
+    (
+      flock 9
+      [ -e "$dir/complete" ] && exit 0
+      rm -rf "$dir"
+      # shellcheck disable=SC2086 # one word a wheel
+      python3 -m venv "$dir" && "$dir/bin/pip" install --quiet --disable-pip-version-check --no-deps $NVCC_WHEELS >&2 &&
+        touch "$dir/complete"
+    ) 9>"$CACHE/tools/cuda.lock" || { say "nvcc $NVCC cannot be installed from here"; return 1; }
+  fi
+  found=$(echo "$dir"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+  [ -x "$found" ] && printf '%s\n' "$found"
+}
+
 mkdir -p "$CACHE/tools"

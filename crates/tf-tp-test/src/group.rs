@@ -76,7 +76,6 @@ pub fn hooks(sink: &Sink) -> SessionHooks {
         on_fate: Some(Arc::new(on_fate)),
         agree: vec![("kernel_image".to_owned(), image)],
         exit: Arc::new(Stamped),
-        ..SessionHooks::default()
     }
 }
 

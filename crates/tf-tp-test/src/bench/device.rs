@@ -59,23 +59,22 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The figures of one operation and size: eager, then in a graph.
-    pub fn measure(&self, op: Op, bytes: usize, calls: u32) -> Result<Vec<Measured>, Failed> {
-        let ops = if bytes < LARGE { OPS.0 } else { OPS.1 };
-        let eager = self.eager(op, bytes, calls)?;
-        let graph = self.graph(op, bytes, ops)?;
-        Ok(vec![
-            Measured {
-                mode: Mode::Eager,
-                times: eager,
-                ops_per_graph: 1,
-            },
-            Measured {
-                mode: Mode::Graph,
-                times: graph,
-                ops_per_graph: ops,
-            },
-        ])
+    /// The figures of one operation and size.
+    pub fn measure(&self, op: Op, bytes: usize, calls: u32, mode: Mode) -> Result<Measured, Failed> {
+        let ops = match mode {
+            Mode::Eager => 1,
+            Mode::Graph if bytes < LARGE => OPS.0,
+            Mode::Graph => OPS.1,
+        };
+        let times = match mode {
+            Mode::Eager => self.eager(op, bytes, calls)?,
+            Mode::Graph => self.graph(op, bytes, ops)?,
+        };
+        Ok(Measured {
+            mode,
+            times,
+            ops_per_graph: ops,
+        })
     }
 
     /// The gathers of a decode step in one graph; the figures are of one gather.

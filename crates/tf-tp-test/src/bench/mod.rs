@@ -158,25 +158,35 @@ pub fn run(
         .map(|device| device::Bench::new(on, device, plan))
         .transpose();
     let gpu = gpu.map_err(|error| error.to_string())?;
-    let total = (plan.ops.len() * plan.sizes.len()) as u64;
-    for (done, (op, bytes)) in plan
-        .ops
-        .iter()
-        .flat_map(|op| plan.sizes.iter().map(move |b| (*op, *b)))
-        .enumerate()
-    {
+    // On a GPU all graphs come first: eager calls before them were seen to make them slower.
+    let modes: &[Mode] = if gpu.is_some() {
+        &[Mode::Graph, Mode::Eager]
+    } else {
+        &[Mode::Eager]
+    };
+    let sizes = |op: Op| plan.sizes.iter().map(move |bytes| (op, *bytes));
+    let calls = modes.iter().flat_map(|mode| {
+        plan.ops
+            .iter()
+            .flat_map(move |op| sizes(*op).map(move |call| (*mode, call)))
+    });
+    let total = (modes.len() * plan.ops.len() * plan.sizes.len()) as u64;
+    for (done, (mode, (op, bytes))) in calls.enumerate() {
         sink.event(Kind::Progress(Progress {
             what: format!("bench {}", op.name()),
             done: done as u64,
             total,
         }));
         let calls = plan.calls_of(bytes);
-        let all = match &gpu {
-            Some(gpu) => gpu.measure(op, bytes, calls).map_err(|error| error.to_string())?,
+        let measured = match &gpu {
+            Some(gpu) => Some(
+                gpu.measure(op, bytes, calls, mode)
+                    .map_err(|error| error.to_string())?,
+            ),
             None => on_host(on, op, bytes, calls).map_err(|error| error.to_string())?,
         };
-        for measured in all.iter().filter(|_| on.rank() == Rank(0)) {
-            report(on, op.name(), op, bytes as u64, *measured, sink);
+        if let (Rank(0), Some(measured)) = (on.rank(), measured) {
+            report(on, op.name(), op, bytes as u64, measured, sink);
         }
     }
     if let Some(gpu) = &gpu {
@@ -188,14 +198,19 @@ pub fn run(
     Ok(())
 }
 
-fn on_host(on: &dyn Collectives, op: Op, bytes: usize, calls: u32) -> Result<Vec<Measured>, CollectiveError> {
+fn on_host(
+    on: &dyn Collectives,
+    op: Op,
+    bytes: usize,
+    calls: u32,
+) -> Result<Option<Measured>, CollectiveError> {
     let times = Figures::of(measure(on, op, bytes, calls)?);
     let measured = |times| Measured {
         mode: Mode::Eager,
         times,
         ops_per_graph: 1,
     };
-    Ok(times.into_iter().map(measured).collect())
+    Ok(times.map(measured))
 }
 
 fn measure(on: &dyn Collectives, op: Op, bytes: usize, calls: u32) -> Result<Vec<Duration>, CollectiveError> {
@@ -275,7 +290,7 @@ fn report(on: &dyn Collectives, what: &str, op: Op, bytes: u64, measured: Measur
         p10_us: figures.p10,
         p90_us: figures.p90,
         samples: figures.samples,
-        ops_per_graph: ops_per_graph.into(),
+        ops_per_graph,
     };
     sink.event_with(Kind::Latency(latency), extra);
 }

@@ -15,8 +15,8 @@ mod portable;
 use portable as sys;
 
 pub use sys::{
-    available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, libc_version,
-    may_have_gpu, other_runners, reap,
+    available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, libc_version, may_have_gpu,
+    other_runners, reap,
 };
 
 /// A runner that another run started.

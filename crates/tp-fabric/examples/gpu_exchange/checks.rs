@@ -5,7 +5,7 @@ use crate::rank::Scene;
 use cudarc::driver::{CudaStream, result, sys};
 use std::sync::Arc;
 use tp_fabric::fill::{self, Pattern};
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath};
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, Pairing, SmallPath};
 use tp_fabric::meeting::Meeting;
 use tp_fabric::oracle;
 use tp_fabric::types::{DType, Rank, ReduceOp, World};
@@ -315,8 +315,7 @@ impl Bench<'_> {
                 self.recv.at(0),
                 bytes as u64,
                 dtype,
-                peer,
-                None,
+                Pairing { peer, only: None },
                 self.stream.cu_stream(),
             )?
         };

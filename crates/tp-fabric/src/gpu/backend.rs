@@ -4,7 +4,7 @@
 use super::device::Device;
 use super::error::{Doing, GpuError};
 use super::nccl::NcclPath;
-use super::transfer::SmallPath;
+use super::transfer::{Pairing, SmallPath};
 use super::work::Work;
 use crate::collective::{
     AbortHandle, Call, CallKind, Checked, CollectiveError, Collectives, Failure, MemoryKind, Stream,
@@ -503,7 +503,9 @@ impl Collectives for GpuBackend {
         // SAFETY: the caller's promise; overlap was checked.
         self.enqueue(checked.call, stream, |path, stream| unsafe {
             match path {
-                Path::Small(small) => small.trade(send, recv, bytes, dtype, peer, None, stream),
+                Path::Small(small) => {
+                    small.trade(send, recv, bytes, dtype, Pairing { peer, only: None }, stream)
+                }
                 Path::Nccl(nccl) => nccl.exchange(send, recv, bytes, peer, stream),
             }
         })
@@ -524,7 +526,9 @@ impl Collectives for GpuBackend {
         // SAFETY: the caller's promise; where this rank alone sends, nothing is written.
         self.enqueue(checked.call, stream, |path, stream| unsafe {
             match path {
-                Path::Small(small) => small.trade(send, send, bytes, dtype, peer, Some(me), stream),
+                Path::Small(small) => {
+                    small.trade(send, send, bytes, dtype, Pairing { peer, only: Some(me) }, stream)
+                }
                 Path::Nccl(nccl) => nccl.send(send, bytes, peer, stream),
             }
         })
@@ -545,7 +549,17 @@ impl Collectives for GpuBackend {
         // SAFETY: the caller's promise; where the peer alone sends, this rank's operand is not sent.
         self.enqueue(checked.call, stream, |path, stream| unsafe {
             match path {
-                Path::Small(small) => small.trade(recv, recv, bytes, dtype, peer, Some(peer), stream),
+                Path::Small(small) => small.trade(
+                    recv,
+                    recv,
+                    bytes,
+                    dtype,
+                    Pairing {
+                        peer,
+                        only: Some(peer),
+                    },
+                    stream,
+                ),
                 Path::Nccl(nccl) => nccl.recv(recv, bytes, peer, stream),
             }
         })

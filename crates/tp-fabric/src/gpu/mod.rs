@@ -20,6 +20,8 @@ mod memory;
 mod nccl;
 mod open;
 mod posted;
+#[cfg(test)]
+mod posted_model;
 pub mod route;
 mod transfer;
 mod work;
@@ -35,5 +37,5 @@ pub use layout::{InboxKind, LaneShape};
 pub use mailbox::Mailbox;
 pub use open::{GpuConfig, Large, Opened, open};
 pub use route::{Protocol, Route, Tuning};
-pub use transfer::{SmallPath, Transfer, Who};
+pub use transfer::{Pairing, SmallPath, Transfer, Who};
 pub use work::{Graph, Work};

@@ -17,6 +17,15 @@ pub enum Who {
     Pair(Rank),
 }
 
+/// The other rank of a trade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairing {
+    /// Who.
+    pub peer: Rank,
+    /// The one of the two that sends; `None`: both do.
+    pub only: Option<Rank>,
+}
+
 /// One collective as the exchange kernels carry it out. Addresses are the GPU's.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
@@ -241,7 +250,7 @@ pub trait SmallPath: Send + Sync {
         unsafe { self.run(&transfer, stream) }
     }
 
-    /// Trades `bytes` with `peer`, which does the same; `root`: only that one of the two sends.
+    /// Trades `bytes` with a peer, which does the same.
     ///
     /// # Safety
     /// See the trait.
@@ -254,10 +263,10 @@ pub trait SmallPath: Send + Sync {
         recv: u64,
         bytes: u64,
         dtype: DType,
-        peer: Rank,
-        root: Option<Rank>,
+        with: Pairing,
         stream: CUstream,
     ) -> Result<(), GpuError> {
+        let Pairing { peer, only: root } = with;
         let kind = if root.is_some() {
             CallKind::SendRecv
         } else {
