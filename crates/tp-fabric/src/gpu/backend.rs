@@ -1,26 +1,21 @@
 //! [`GpuBackend`]: the collectives on device memory. Each call's arguments are checked, then it goes by the small path or by
 //! NCCL, as its size, element type and operation alone decide, so that all ranks decide alike.
 
+use super::core::Core;
 use super::device::Device;
-use super::error::{Doing, GpuError};
+use super::error::GpuError;
 use super::nccl::NcclPath;
 use super::transfer::{Pairing, SmallPath};
 use super::work::Work;
 use crate::collective::{
     AbortHandle, Call, CallKind, Checked, CollectiveError, Collectives, Failure, MemoryKind, Stream,
 };
+use crate::host::lock;
 use crate::types::{BackendKind, DType, Rank, ReduceOp, WireKind, World};
 use cudarc::driver::sys;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
-
-/// How often a wait for a stream looks at NCCL's own errors.
-const LOOK: Duration = Duration::from_millis(2);
-/// How long a wait for a stream spins before it naps.
-const SPIN: Duration = Duration::from_micros(200);
-/// How long a stream may go on after an abort before a wait for it gives up: the driver's end of NCCL's kernels.
-const ABORT_WAIT: Duration = Duration::from_secs(5);
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// The collectives of one GPU a rank (or one that ranks share). Calls are enqueued on one stream and may be captured.
 pub struct GpuBackend {
@@ -29,25 +24,6 @@ pub struct GpuBackend {
     /// Largest payload of the small path where NCCL is there too, bytes.
     route_max: u64,
     barrier: Mutex<Barrier>,
-}
-
-/// What an abort needs, from whatever thread.
-struct Core {
-    device: Arc<Device>,
-    rank: Rank,
-    world: World,
-    wait: Duration,
-    small: Option<Box<dyn SmallPath>>,
-    nccl: Option<NcclPath>,
-    /// The first stream that it was used with; 0: none yet.
-    stream: AtomicU64,
-    /// Whether calls were put on it since it was last waited for: only then is it touched again, since its owner may end
-    /// it after that.
-    busy: AtomicBool,
-    failed: AtomicBool,
-    failure: Mutex<Option<Failure>>,
-    call: Mutex<Call>,
-    closed: AtomicBool,
 }
 
 /// What barriers use: a stream of their own, since a call before must have ended anyway.
@@ -60,10 +36,6 @@ struct Barrier {
 enum Path<'a> {
     Small(&'a dyn SmallPath),
     Nccl(&'a NcclPath),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl GpuBackend {
@@ -85,20 +57,7 @@ impl GpuBackend {
             work: Work::new(device)?,
             word: super::DeviceBuffer::new(device, 8 * world.size())?,
         };
-        let core = Core {
-            device: Arc::clone(device),
-            rank,
-            world,
-            wait,
-            small,
-            nccl,
-            stream: AtomicU64::new(0),
-            busy: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
-            call: Mutex::new(Call::barrier()),
-            closed: AtomicBool::new(false),
-        };
+        let core = Core::new(device, rank, world, wait, small, nccl);
         Ok(Self {
             core: Arc::new(core),
             kind,
@@ -165,136 +124,6 @@ impl GpuBackend {
             act(self.path(call.bytes as usize)?, given as sys::CUstream)
         };
         work().map_err(|error| self.core.failed_in(call, &error))
-    }
-}
-
-impl Core {
-    /// Notes the call, unless one before has failed.
-    fn enter(&self, call: Call) -> Result<(), CollectiveError> {
-        *lock(&self.call) = call;
-        match self.first_failure() {
-            Some(failure) => Err(CollectiveError::Poisoned(failure)),
-            None => Ok(()),
-        }
-    }
-
-    fn failed_in(&self, call: Call, error: &GpuError) -> CollectiveError {
-        let reason = error.to_string();
-        CollectiveError::Failed(self.fail(Failure::Backend { call, reason }))
-    }
-
-    /// Keeps the first failure and ends everything that waits.
-    fn fail(&self, failure: Failure) -> Failure {
-        let first = {
-            let mut slot = lock(&self.failure);
-            if let Some(first) = &*slot {
-                return first.clone();
-            }
-            slot.insert(failure).clone()
-        };
-        self.failed.store(true, Ordering::Release);
-        if first == Failure::Closed {
-            return first;
-        }
-        if let Some(small) = &self.small {
-            small.abort(&first.to_string());
-        }
-        if let Some(nccl) = &self.nccl {
-            // NCCL waits for its kernels; whoever aborts must not.
-            let comm = Arc::clone(nccl.comm());
-            let spawned = std::thread::Builder::new()
-                .name("nccl-abort".to_owned())
-                .spawn(move || comm.abort());
-            if let Err(error) = spawned {
-                tracing::warn!("failed to abort NCCL: {error}");
-            }
-        }
-        first
-    }
-
-    /// What was kept, or what a kernel or the wire has met since.
-    fn first_failure(&self) -> Option<Failure> {
-        if self.failed.load(Ordering::Acquire) {
-            return lock(&self.failure).clone();
-        }
-        let small = self.small.as_ref()?;
-        if let Some(cause) = small.cause() {
-            return Some(self.fail(cause));
-        }
-        let record = small.record()?;
-        let call = *lock(&self.call);
-        let failure = match (record.out_of_step, record.missing.first()) {
-            (true, Some(rank)) => Failure::Desync {
-                mine: call,
-                rank: *rank,
-                theirs: "another call".to_owned(),
-            },
-            _ if record.timed_out => Failure::Timeout {
-                call,
-                missing: record.missing,
-                waited: record.waited,
-            },
-            _ => Failure::Aborted {
-                reason: "a wait was ended".to_owned(),
-            },
-        };
-        Some(self.fail(failure))
-    }
-
-    /// As [`first_failure`](Self::first_failure), and NCCL's own errors.
-    fn look(&self) -> Option<Failure> {
-        self.first_failure().or_else(|| {
-            let error = self.nccl.as_ref()?.comm().async_error().err()?;
-            let (call, reason) = (*lock(&self.call), error.to_string());
-            Some(self.fail(Failure::Backend { call, reason }))
-        })
-    }
-
-    /// Waits for all work on a stream. The kernels' own waits are bounded, and an abort ends NCCL's; what a lost peer leaves
-    /// NCCL waiting for is ended at the bound.
-    fn drain(&self, stream: u64) -> Result<(), CollectiveError> {
-        let handle = stream as sys::CUstream;
-        let began = Instant::now();
-        let (mut looked, mut gone) = (began, None);
-        self.device
-            .bind()
-            .map_err(|e| self.failed_in(*lock(&self.call), &e))?;
-        loop {
-            // SAFETY: the stream was given by the caller of an earlier call and lives while its work does.
-            match unsafe { sys::cuStreamQuery(handle) } {
-                sys::CUresult::CUDA_ERROR_NOT_READY => {}
-                other => {
-                    let ended = other.result().doing("wait for a stream");
-                    return match (self.first_failure(), ended) {
-                        (Some(failure), _) => Err(CollectiveError::Failed(failure)),
-                        (None, Ok(())) => Ok(()),
-                        (None, Err(error)) => Err(self.failed_in(*lock(&self.call), &error)),
-                    };
-                }
-            }
-            let now = Instant::now();
-            if now - began < SPIN {
-                std::hint::spin_loop();
-                continue;
-            }
-            if now - looked >= LOOK {
-                looked = now;
-                if self.look().is_some() {
-                    gone.get_or_insert(now);
-                } else if now - began > self.wait + Duration::from_secs(1) {
-                    let (call, reason) = (
-                        *lock(&self.call),
-                        format!("not done after {} s", self.wait.as_secs()),
-                    );
-                    self.fail(Failure::Backend { call, reason });
-                }
-            }
-            if gone.is_some_and(|since| now - since > ABORT_WAIT) {
-                let failure = self.first_failure().unwrap_or(Failure::Closed);
-                return Err(CollectiveError::Failed(failure));
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
     }
 }
 

@@ -11,6 +11,7 @@ mod buffer;
 mod choice;
 mod config;
 mod control;
+mod core;
 mod device;
 mod error;
 mod lanes;
