@@ -3,8 +3,8 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | all checks passed |
-//! | 1 | a check failed |
-//! | 2 | usage or settings: what was asked for cannot be meant |
+//! | 1 | a check failed, or an event could not be written |
+//! | 2 | usage or settings: what was asked for cannot be meant; an output exists or cannot be written |
 //! | 3 | this host cannot: no GPU, kernel, library, port, memory |
 //! | 70 | this rank failed, or it lost a peer or its lease |
 //! | 128 + n | from `supervise`: signal n ended the command |

@@ -1,10 +1,11 @@
 //! What a command prints on standard output, and what becomes of it where that cannot be written.
 
-use crate::exit_code::{FAILED, Refusal};
+use crate::exit_code::Refusal;
 use std::io::{self, ErrorKind, Write};
 
 /// Prints `text` as it is. A reader that has closed the pipe has seen enough: that is no error, and the command ends with
-/// the code that it has without. Anything else (a full disk) is a refusal with exit 1.
+/// the code that it has without. Anything else (a full disk) is a refusal with exit 2, as for every
+/// output that cannot be written.
 pub fn print(text: &str) -> Result<(), Refusal> {
     let mut out = io::stdout().lock();
     settle(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -13,10 +14,9 @@ pub fn print(text: &str) -> Result<(), Refusal> {
 /// What the end of writing to standard output means, as [`print()`] has it.
 pub fn settle(written: io::Result<()>) -> Result<(), Refusal> {
     match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Refusal {
-            code: FAILED,
-            text: format!("cannot write to standard output: {error}"),
-        }),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Refusal::usage(format!(
+            "cannot write to standard output: {error}"
+        ))),
         _ => Ok(()),
     }
 }
@@ -30,7 +30,7 @@ mod tests {
         assert_eq!(settle(Ok(())), Ok(()));
         assert_eq!(settle(Err(ErrorKind::BrokenPipe.into())), Ok(()));
         let refusal = settle(Err(ErrorKind::StorageFull.into())).unwrap_err();
-        assert_eq!(refusal.code, FAILED);
+        assert_eq!(refusal.code, crate::exit_code::USAGE);
         assert!(refusal.text.starts_with("cannot write to standard output: "));
     }
 }

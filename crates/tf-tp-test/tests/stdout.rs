@@ -72,12 +72,12 @@ fn a_reader_that_is_gone_ends_every_command_quietly() {
 }
 
 #[test]
-fn a_full_disk_is_one_line_and_exit_1() {
+fn a_full_disk_is_one_line_and_exit_2() {
     let facts = facts();
     for args in commands(facts.path().to_str().unwrap()) {
         let Some(full) = full() else { return };
         let ended = to(full, runner(&args));
-        assert_eq!(ended.code(), Some(1), "{args:?}: {}", ended.err);
+        assert_eq!(ended.code(), Some(2), "{args:?}: {}", ended.err);
         let told = |line: &&str| line.contains("cannot write to standard output: ");
         assert_eq!(
             ended.err.lines().filter(told).count(),

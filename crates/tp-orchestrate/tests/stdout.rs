@@ -1,4 +1,4 @@
-//! Standard output that takes no more: a reader that left is no error, a full disk is one line and exit code 1.
+//! Standard output that takes no more: a reader that left is no error, a full disk is one line and exit code 2.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
@@ -63,7 +63,7 @@ fn a_reader_that_left_is_no_error() {
 }
 
 #[test]
-fn a_full_disk_is_one_line_and_exit_code_1() {
+fn a_full_disk_is_one_line_and_exit_code_2() {
     if File::open("/dev/full").is_err() {
         return;
     }
@@ -71,7 +71,7 @@ fn a_full_disk_is_one_line_and_exit_code_1() {
     for arguments in COMMANDS {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let (code, said) = to(&scratch, arguments, full);
-        assert_eq!(code, Some(1), "{arguments:?}: {said}");
+        assert_eq!(code, Some(2), "{arguments:?}: {said}");
         assert!(
             said.starts_with("tp-orchestrate: cannot write to standard output: No space left"),
             "{arguments:?}: {said}"
@@ -95,7 +95,7 @@ fn records_that_cannot_be_written_are_noticed_and_the_receipt_is_whole() {
     .concat();
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let (code, said) = to(&scratch, &run, full);
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("cannot write to standard output"), "{said}");
     let verified = scratch.output(&["receipt", "verify", "second"]);
     assert_eq!(verified.status.code(), Some(0), "{}", text(&verified.stdout));

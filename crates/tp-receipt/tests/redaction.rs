@@ -31,6 +31,7 @@ fn every_form_is_replaced() {
         "SPARK-A: link down; spark-b up",
         "connect 10.1.2.3:29500 refused",
         "bound to [fd12:3456:789a::17]:4791",
+        "between 10.1.2.3 and /fd12:3456:789a::17",
         "GID 3 fe80:0000:0000:0000:5aa2:e1ff:fe12:3456",
         "gid:fe80::5aa2:e1ff:fe12:3456%eth0",
         "GID ::ffff:192.168.100.11 v2",

@@ -66,6 +66,28 @@ fn sha256sum_itself_agrees() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// What a killed begin left is taken away by a later one; a begin that is under way is left alone, and so is what is not
+/// ours.
+#[test]
+fn a_killed_begin_is_taken_away_later() {
+    let root = tempfile::tempdir().unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let left = |name: &str, file: &str| {
+        let dir = root.path().join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join(file), "x").unwrap();
+        dir
+    };
+    let stale = left(".tp-receipt-0011.begin", "plan.json.tmp");
+    let fresh = left(".tp-receipt-0022.begin", "plan.json.tmp");
+    let foreign = left(".tp-receipt-0033.begin", "thesis.txt");
+    for dir in [&stale, &foreign] {
+        fs::File::open(dir).unwrap().set_modified(old).unwrap();
+    }
+    drop(create(&out_dir(&root), &Shape::default()));
+    assert!(!stale.exists() && fresh.exists() && foreign.join("thesis.txt").exists());
+}
+
 /// Case 122: several runs never share a file.
 #[test]
 fn an_existing_directory_is_refused_and_left_alone() {
@@ -84,6 +106,23 @@ fn an_existing_directory_is_refused_and_left_alone() {
     assert!(matches!(error, StoreError::Exists(_)));
     assert_eq!(error.exit_code(), 2);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+    // Nor do two that begin at one moment.
+    let twice = root.path().join("twice");
+    let begin = || {
+        let options = Options::default();
+        Store::create(&twice, Shape::default().start(), &plan(), redactor(), options).is_ok()
+    };
+    let begun: Vec<bool> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(begun.iter().filter(|b| **b).count(), 1);
+    whole(&twice);
+    assert_eq!(
+        fs::read_dir(root.path()).unwrap().count(),
+        2,
+        "no half begin is left"
+    );
 }
 
 #[test]
@@ -346,19 +385,34 @@ fn every_moment_of_a_run_is_consistent() {
     assert_eq!(receipt.verdict, Verdict::Passed);
 }
 
+/// A receipt is there with its sums or not at all.
 #[test]
-fn early_moments_are_consistent_and_lost_sums_are_not() {
+fn a_begin_is_whole_and_lost_sums_are_not() {
     let root = tempfile::tempdir().unwrap();
     let dir = out_dir(&root);
-    let store = create(&dir, &Shape::default());
-    drop(store);
+    drop(create(&dir, &Shape::default()));
     assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
-    fs::remove_file(dir.join("receipt.json")).unwrap();
-    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
-    fs::remove_file(dir.join("SHA256SUMS")).unwrap();
-    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
-    fs::remove_file(dir.join("events.jsonl")).unwrap();
-    assert_eq!(whole(&dir).verdict, Verdict::Incomplete);
+    let names = |dir: &std::path::Path| -> Vec<String> {
+        let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name());
+        names.map(|n| n.into_string().unwrap()).collect()
+    };
+    assert_eq!(names(root.path()), ["receipt"]);
+    for file in ["receipt.json", "events.jsonl", "plan.json", "SHA256SUMS"] {
+        let other = root.path().join("other");
+        drop(create(&other, &Shape::default()));
+        fs::remove_file(other.join(file)).unwrap();
+        let report = verify(&other, &verify::Options::default());
+        assert_eq!(report.exit_code(), 1, "{file}");
+        let missing: Vec<_> = report.broken.iter().filter(|b| b.file == file).collect();
+        assert_eq!(missing.len(), 1, "{file}: {}", report.text());
+        let resumed = Store::resume(&other, &plan(), redactor(), Options::default(), &at(5));
+        assert_eq!(resumed.err().unwrap().exit_code(), 2, "{file}");
+        fs::remove_dir_all(other).unwrap();
+    }
+    let empty = root.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let report = verify(&empty, &verify::Options::default());
+    assert_eq!((report.exit_code(), report.verdict.passed()), (2, false));
 
     let done = root.path().join("done");
     good_run(&done, &Shape::default());

@@ -1,4 +1,4 @@
-//! Verification of receipts that are large, signed, forged, or of runs that were killed; and what never reads as passed.
+//! Verification of receipts that are large, signed or forged; and what never reads as passed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,6 @@ use support::*;
 use tp_receipt::event::{Event, Kind, Outcome};
 use tp_receipt::receipt::{Deriver, Receipt, Verdict};
 use tp_receipt::record::{Record, RunEnd, StepEvent};
-use tp_receipt::store::{Options, Store};
 use tp_receipt::verify::{self, signature, verify};
 
 /// 64 ranks, 3 arms, 20 steps, 200 checks a rank and step: three quarters of a million checks. A debug build, which is
@@ -376,105 +375,4 @@ fn repeats_and_retries_are_all_recorded() {
     let twice = run(&mut deriver, 2);
     assert_eq!(twice.verdict, Verdict::Passed, "{:?}", twice.reasons);
     assert_eq!(twice.step("none", "suite-host").unwrap().attempts.len(), 2);
-}
-
-// ---- killed at any moment ----
-
-const CHILD: &str = "TP_RECEIPT_KILLED_WRITER";
-
-fn small() -> Shape {
-    Shape {
-        arms: vec!["none", "nccl"],
-        ..Shape::default()
-    }
-}
-
-/// Not a test of its own: the process that is killed.
-#[test]
-fn killed_writer() {
-    let Some(dir) = std::env::var_os(CHILD) else {
-        return;
-    };
-    loop_steps(create(Path::new(&dir), &small()), 0);
-}
-
-/// Runs what is still to be run.
-fn loop_steps(mut store: Store, resumed: u32) -> Receipt {
-    let shape = small();
-    let mut second = 1 + resumed * 100;
-    let before = store.receipt();
-    for arm in &shape.arms {
-        for step in shape.steps() {
-            if before.step(arm, &step).is_some_and(|s| s.verdict.passed()) {
-                continue;
-            }
-            let attempt = store.next_attempt(arm, &step);
-            good_step(&mut store, &key(arm, &step, attempt), &shape, second);
-            second += 2;
-        }
-    }
-    store.finish(end(second)).unwrap()
-}
-
-/// 20 kills; `TP_KILLS=200` for the long test.
-#[test]
-fn killed_at_any_moment_it_is_consistent_and_can_go_on() {
-    let kills: u32 = std::env::var("TP_KILLS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(20);
-    let root = tempfile::tempdir().unwrap();
-    let me = std::env::current_exe().unwrap();
-    let spawn = |dir: &Path| {
-        let mut command = Command::new(&me);
-        command
-            .args(["--exact", "killed_writer"])
-            .env(CHILD, dir)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        command.spawn().unwrap()
-    };
-    let begun = Instant::now();
-    assert!(spawn(&root.path().join("whole")).wait().unwrap().success());
-    let whole = begun.elapsed();
-    let mut cut = 0;
-    for n in 0..kills {
-        let dir = root.path().join(format!("run-{n}"));
-        let mut child = spawn(&dir);
-        // Moments all over the run, its begin and its end included.
-        std::thread::sleep(whole.mul_f64(f64::from(n) * 1.1 / f64::from(kills)));
-        let _ = child.kill();
-        child.wait().unwrap();
-        if !dir.exists() {
-            continue;
-        }
-        let report = verify(&dir, &verify::Options::default());
-        assert_eq!(report.broken, vec![], "kill {n}: {}", report.text());
-        if report.verdict == Verdict::Passed {
-            continue;
-        }
-        assert_eq!(report.verdict, Verdict::Incomplete, "kill {n}");
-        cut += 1;
-        match Store::resume(&dir, &plan(), redactor(), Options::default(), &at(90)) {
-            Ok(resume) => {
-                let receipt = loop_steps(resume.store, 1);
-                assert_eq!(
-                    receipt.verdict,
-                    Verdict::Passed,
-                    "kill {n}: {:?}",
-                    receipt.reasons
-                );
-                assert_eq!(
-                    verify(&dir, &verify::Options::default()).exit_code(),
-                    0,
-                    "kill {n}"
-                );
-            }
-            Err(e) => assert!(
-                e.to_string().contains("before it recorded anything"),
-                "kill {n}: {e}"
-            ),
-        }
-    }
-    assert!(cut > 0, "no kill came within the run ({whole:?})");
 }

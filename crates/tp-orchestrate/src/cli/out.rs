@@ -8,12 +8,12 @@ use std::io::{ErrorKind, Write};
 /// A reader that closed the pipe has seen enough, which is no error.
 ///
 /// # Errors
-/// Failed: standard output takes no more, e.g. its disk is full.
+/// Usage, as for every output that cannot be written: standard output takes no more, e.g. its disk is full.
 pub(super) fn text(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Failed(format!("cannot write to standard output: {e}")))
+            Err(Error::Usage(format!("cannot write to standard output: {e}")))
         }
         _ => Ok(()),
     }

@@ -8,6 +8,8 @@ use tp_receipt::event::Exit;
 
 /// Lines kept of a rank: the last ones.
 const LINES: usize = 200;
+/// Bytes that are kept of a line.
+const LINE_MAX: usize = 4 << 10;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -21,6 +23,17 @@ impl Heard {
             lines.pop_front();
         }
         lines.push_back(line);
+    }
+
+    /// A rank said these lines, or a part of a very long one; of a flood only the last can matter.
+    pub fn lines(&mut self, rank: u32, bytes: &[u8]) {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let mut last: Vec<&[u8]> = bytes.rsplit(|b| *b == b'\n').take(LINES).collect();
+        last.reverse();
+        for line in last {
+            let line = &line[..line.len().min(LINE_MAX)];
+            self.line(rank, String::from_utf8_lossy(line).trim_end().to_owned());
+        }
     }
 
     /// The evidence of a step that failed: the orchestrator's own errors first, then what the ranks said, then signals

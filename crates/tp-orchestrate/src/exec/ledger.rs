@@ -118,11 +118,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// A line of a rank's log.
-    pub(super) fn log(&mut self, rank: u32, line: &str) -> Result<(), Error> {
-        self.store
-            .log(rank, format!("{line}\n").as_bytes())
-            .map_err(failed)
+    /// What a rank says for people: lines or parts of them, as they come.
+    pub(super) fn log(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.store.log(rank, bytes).map_err(failed)
     }
 
     /// Whether the step that runs has anything wrong so far.
@@ -185,7 +183,7 @@ impl Ledger {
         self.reporter.end(&receipt, &dir);
         match self.reporter.failure() {
             None => Ok(receipt),
-            Some(why) => Err(Error::Failed(format!(
+            Some(why) => Err(Error::Usage(format!(
                 "cannot write to standard output: {why}; records are missing there, the receipt in {} has them all",
                 dir.display()
             ))),

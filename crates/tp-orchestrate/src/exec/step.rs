@@ -272,7 +272,7 @@ impl<'a> Trial<'a> {
                 self.act(&actions);
             }
             What::Noise { line, why } => {
-                ledger.log(rank, &format!("[not an event: {why}] {line}"))?;
+                ledger.log(rank, format!("[not an event: {why}] {line}\n").as_bytes())?;
                 let count = self.noise.entry(rank).or_default();
                 *count += 1;
                 if *count <= NOISE_WARNINGS {
@@ -284,9 +284,9 @@ impl<'a> Trial<'a> {
                     self.say(ledger, Some(rank), Kind::Log(log))?;
                 }
             }
-            What::Stderr(line) => {
-                ledger.log(rank, &line)?;
-                self.heard.line(rank, line);
+            What::Stderr(said) => {
+                ledger.log(rank, &said.bytes)?;
+                self.heard.lines(rank, &said.bytes);
             }
             What::Ended(ended) => {
                 let how = match (ended.code, ended.signal) {

@@ -12,6 +12,8 @@ pub use ssh::SshHost;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tp_receipt::control::{Order, Start};
@@ -37,6 +39,42 @@ pub struct Message {
     pub what: What,
 }
 
+/// What a rank wrote for people: whole lines, or a part of a very long one. It counts as waiting until it is dropped.
+#[derive(Debug)]
+pub struct Said {
+    /// As it came.
+    pub bytes: Vec<u8>,
+    waiting: Option<Arc<AtomicUsize>>,
+}
+
+impl Said {
+    fn counted(bytes: Vec<u8>, waiting: &Arc<AtomicUsize>) -> Self {
+        waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+        let waiting = Some(Arc::clone(waiting));
+        Self { bytes, waiting }
+    }
+}
+
+impl From<Vec<u8>> for Said {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, waiting: None }
+    }
+}
+
+impl Clone for Said {
+    fn clone(&self) -> Self {
+        self.bytes.clone().into()
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        if let Some(waiting) = &self.waiting {
+            waiting.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        }
+    }
+}
+
 /// See [`Message::what`].
 #[derive(Clone, Debug)]
 pub enum What {
@@ -44,13 +82,13 @@ pub enum What {
     Event(Box<Event>),
     /// A line on standard output that is no event, and why it is none.
     Noise {
-        /// The line, bytes that are not UTF-8 replaced.
+        /// The line, bytes that are not UTF-8 as `\xNN`.
         line: String,
         /// What is wrong with it as an event.
         why: String,
     },
-    /// A line on standard error.
-    Stderr(String),
+    /// What came on standard error.
+    Stderr(Said),
     /// The process that was started (the supervisor) is gone; nothing follows.
     Ended(Ended),
     /// The way to the host is gone, and how the rank ends is not seen: by its lease, at the latest. Nothing follows.

@@ -1,17 +1,23 @@
 //! The three streams of a rank: events from standard output, lines from standard error, orders to standard input.
 
-use super::{Message, What};
-use std::io::{BufRead, BufReader, Read, Write};
+use super::{Message, Said, What};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use tp_receipt::control::{BEAT_EVERY_S, Order, Start};
 use tp_receipt::event::Event;
 
-/// A line longer than this is cut, bytes. The longest events (settings, refusals) stay far below it.
+/// A line of events longer than this is split there, bytes. The longest ones (settings, refusals) stay far below it.
 const LINE_MAX: u64 = 1 << 20;
+/// So much of what is for people is passed on at once, bytes.
+const CHUNK: usize = 64 << 10;
+/// So much of it may wait to be written, bytes a rank.
+const WAITING: usize = 4 << 20;
 
-/// Calls `each` with every line of `input`, without the line feed; bytes that are not UTF-8 are replaced, lines beyond
-/// [`LINE_MAX`] are split there. Ends at the end of the input or at an error, which a dead process makes of it.
+/// Calls `each` with every line of `input`, without the line feed. Ends at the end of the input or at an error, which a
+/// dead process makes of it.
 fn lines(input: impl Read, mut each: impl FnMut(String)) {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
@@ -23,10 +29,23 @@ fn lines(input: impl Read, mut each: impl FnMut(String)) {
                 while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
                     line.pop();
                 }
-                each(String::from_utf8_lossy(&line).into_owned());
+                each(text(&line));
             }
         }
     }
+}
+
+/// Text of any bytes: what is not UTF-8 stands as `\xNN`.
+fn text(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|b| out.push_str(&format!("\\x{b:02x}")));
+    }
+    out
 }
 
 /// Reads events; what is no event is passed on as noise and never interpreted.
@@ -91,18 +110,40 @@ impl Splitter {
         while line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8_lossy(&line).into_owned()
+        text(&line)
     }
 }
 
-/// Reads lines for people.
-pub(super) fn read_stderr(rank: u32, input: impl Read, messages: &Sender<Message>) {
-    lines(input, |line| {
-        let _ = messages.send(Message {
-            rank,
-            what: What::Stderr(line),
-        });
-    });
+/// Reads what is for people: as it comes, in whole lines where they are not longer than [`CHUNK`]. A rank that says more
+/// than can be written waits, so that nothing but the receipt grows.
+pub(super) fn read_stderr(rank: u32, mut input: impl Read, messages: &Sender<Message>) {
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let send = |bytes: Vec<u8>| {
+        while waiting.load(Ordering::Relaxed) > WAITING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let what = What::Stderr(Said::counted(bytes, &waiting));
+        // The receiver is gone only when the step is over.
+        let _ = messages.send(Message { rank, what });
+    };
+    let mut held = Vec::new();
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let n = match input.read(&mut buffer) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => break,
+            Ok(n) => n,
+        };
+        held.extend_from_slice(&buffer[..n]);
+        let end = held.iter().rposition(|b| *b == b'\n').map(|at| at + 1);
+        if let Some(end) = end.or((held.len() >= CHUNK).then_some(held.len())) {
+            let rest = held.split_off(end);
+            send(std::mem::replace(&mut held, rest));
+        }
+    }
+    if !held.is_empty() {
+        send(held);
+    }
 }
 
 /// Writes the start line, then a beat when one is due, then what is ordered; returns, and so closes the input, when the
@@ -148,28 +189,49 @@ mod tests {
         let got: Vec<_> = receive.iter().map(|m| m.what).collect();
         assert_eq!(got.len(), 5);
         assert!(matches!(&got[0], What::Noise { line, .. } if line == "Welcome to host!"));
-        assert!(matches!(&got[1], What::Noise { line, .. } if line == "\u{fffd}\u{fffd}"));
+        assert!(matches!(&got[1], What::Noise { line, .. } if line == "\\xff\\xfe"));
         assert!(matches!(&got[2], What::Event(e) if e.name() == "novelty" && e.rank == Some(2)));
         assert!(matches!(&got[3], What::Noise { why, .. } if why.contains("spoke for rank 7")));
         assert!(matches!(&got[4], What::Noise { why, .. } if why.contains("summary")));
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_memory() {
+    fn what_is_for_people_comes_in_whole_lines_and_never_fills_the_memory() {
+        let said = |input: &mut dyn Read| -> Vec<Vec<u8>> {
+            let (send, receive) = mpsc::channel();
+            read_stderr(0, input, &send);
+            drop(send);
+            let bytes = |m: Message| match m.what {
+                What::Stderr(said) => said.bytes.clone(),
+                other => panic!("{other:?}"),
+            };
+            receive.iter().map(bytes).collect()
+        };
+        let mut parts = (&b"one\ntw"[..]).chain(&b"o\n\xff thr"[..]);
+        assert_eq!(said(&mut parts), [&b"one\n"[..], b"two\n", b"\xff thr"]);
+        let endless = said(&mut std::io::repeat(b'x').take(3 * CHUNK as u64));
+        assert!(endless.iter().all(|part| part.len() <= 2 * CHUNK));
+        assert_eq!(endless.concat().len(), 3 * CHUNK);
+    }
+
+    /// Whoever writes faster than the receipt can be written waits; what has been said is not held in memory.
+    #[test]
+    fn a_flood_waits_for_who_reads_it() {
         let (send, receive) = mpsc::channel();
-        read_stderr(0, std::io::repeat(b'x').take(3 * LINE_MAX), &send);
-        drop(send);
-        let sizes: Vec<_> = receive
-            .iter()
-            .map(|m| {
-                if let What::Stderr(line) = m.what {
-                    line.len() as u64
-                } else {
-                    0
-                }
-            })
-            .collect();
-        assert_eq!(sizes, [LINE_MAX; 3]);
+        let total = 64 << 20;
+        let flood = std::io::repeat(b'x').take(total);
+        let writer = std::thread::spawn(move || read_stderr(0, flood, &send));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!writer.is_finished(), "all of it waits in memory");
+        let size = |m: Message| {
+            if let What::Stderr(said) = &m.what {
+                said.bytes.len() as u64
+            } else {
+                0
+            }
+        };
+        assert_eq!(receive.iter().map(size).sum::<u64>(), total);
+        writer.join().unwrap();
     }
 
     #[test]

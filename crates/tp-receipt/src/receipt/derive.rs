@@ -51,7 +51,9 @@ impl Deriver {
                 None => self.unreadable(format!("step {} ends and never began", end.key)),
             },
             Record::NotRun(row) => self.not_run.push(row.clone()),
-            Record::SetAside(row) => self.set_aside.push(row.clone()),
+            // A run that was cut off in the scan says it again.
+            Record::SetAside(row) if !self.set_aside.contains(row) => self.set_aside.push(row.clone()),
+            Record::SetAside(_) => {}
             Record::Resumed(row) => {
                 self.resumed.push(row.clone());
                 // What was said before the cut no longer counts as the end.

@@ -5,7 +5,7 @@ use super::keyring::Entry;
 use super::{State, address};
 use regex::{Captures, Regex};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
 
 /// One pass finds every form; which one matched is the name of the group.
@@ -89,6 +89,14 @@ fn replacement(state: &mut State, text: &str, found: &Captures<'_>) -> Option<(u
         ));
     }
     if let Some(path) = found.name("path") {
+        // A slash in front of an address, as between two of them.
+        let run = &text[path.start() + 1..];
+        let run = &run[..run
+            .find(|c: char| !c.is_ascii_hexdigit() && c != ':')
+            .unwrap_or(run.len())];
+        if run.parse::<Ipv6Addr>().is_ok() {
+            return None;
+        }
         return Some((whole.end(), private_path(state, path.as_str(), before)?));
     }
     if let Some(label) = found.name("serial") {

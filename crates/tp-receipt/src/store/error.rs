@@ -10,7 +10,7 @@ pub enum StoreError {
     #[error("{} exists already; name a directory that does not exist (--out DIR)", .0.display())]
     Exists(PathBuf),
     /// The directory cannot be made.
-    #[error("cannot create {}: {source}", path.display())]
+    #[error("cannot create {}: {source}{}", path.display(), advice(source))]
     Create {
         /// The directory.
         path: PathBuf,
@@ -60,22 +60,35 @@ fn advice(source: &std::io::Error) -> &'static str {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "; make room and resume the run: what was recorded so far is kept"
         }
-        ErrorKind::ReadOnlyFilesystem => "; name a directory on a writable file system (--out DIR)",
+        ErrorKind::ReadOnlyFilesystem => "; a receipt needs a writable file system (--out DIR)",
+        ErrorKind::PermissionDenied => {
+            "; a receipt needs a directory that this user may write to (--out DIR)"
+        }
         _ => "",
     }
 }
 
 impl StoreError {
-    /// The orchestrator's exit code for it: 2 where the output cannot be used as named, 1 where a run in progress could
-    /// not be recorded.
+    /// The orchestrator's exit code for it: 2, since the output cannot be used, from the start or from some moment on;
+    /// 1 for a mistake of ours.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Exists(_)
-            | Self::Create { .. }
-            | Self::Resume { .. }
-            | Self::InUse { .. }
-            | Self::Redact(_) => 2,
-            Self::Io { .. } | Self::Order(_) => 1,
+            Self::Order(_) => 1,
+            _ => 2,
+        }
+    }
+
+    /// The error as it is to be told of a receipt that was to be at `dir` and never came there from `temporary`.
+    pub(super) fn not_within(self, temporary: &Path, dir: &Path) -> Self {
+        match self {
+            Self::Io { path, source, .. } if path.starts_with(temporary) => Self::Create {
+                path: path
+                    .strip_prefix(temporary)
+                    .map(|name| dir.join(name))
+                    .unwrap_or(path.clone()),
+                source,
+            },
+            other => other,
         }
     }
 }

@@ -50,12 +50,11 @@ pub(super) fn hold(dir: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Replaces the record by another text. The new file is locked before it has the name.
-pub(super) fn put(dir: &Path, text: &[u8]) -> Result<File, StoreError> {
-    let temporary = files::write_temporary(dir, NAME, text)?;
+/// Locks the record that waits under its temporary name: before it has the other one, so that nobody comes between.
+pub(super) fn hold_temporary(dir: &Path) -> Result<File, StoreError> {
+    let temporary = files::temporary(dir, NAME);
     let file = open(&temporary)?;
     lock(&file, dir, &temporary)?;
-    files::put(dir, NAME)?;
     Ok(file)
 }
 
@@ -92,7 +91,12 @@ impl EventsFile {
         Ok(Self::new(path, file, 0, 0, Sha256::new()))
     }
 
-    /// The file of an earlier run, as [`hold`] or [`put`] gave it, of which `good` are the whole lines. What stands
+    /// The directory has another name now.
+    pub fn moved(&mut self, dir: &Path) {
+        self.path = dir.join(NAME);
+    }
+
+    /// The file of an earlier run, as [`hold`] or [`hold_temporary`] gave it, of which `good` are the whole lines. What stands
     /// behind them is cut off.
     pub fn reopen(dir: &Path, file: File, good: &[u8]) -> Result<Self, StoreError> {
         let path = dir.join(NAME);

@@ -30,9 +30,14 @@ pub fn sha256_of(path: &Path, limit: Option<u64>) -> std::io::Result<(String, u6
     }
 }
 
+/// The path of a file that is not yet in place.
+pub fn temporary(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}{TEMPORARY}"))
+}
+
 /// Writes `NAME.tmp` and waits until it is on the disk. On a failure nothing is left.
 pub fn write_temporary(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-    let path = dir.join(format!("{name}{TEMPORARY}"));
+    let path = temporary(dir, name);
     let written = OpenOptions::new()
         .create(true)
         .truncate(true)
@@ -49,7 +54,7 @@ pub fn write_temporary(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, 
 
 /// Puts a temporary file in its place.
 pub fn put(dir: &Path, name: &str) -> Result<(), StoreError> {
-    let temporary = dir.join(format!("{name}{TEMPORARY}"));
+    let temporary = temporary(dir, name);
     std::fs::rename(&temporary, dir.join(name)).map_err(io("rename", &temporary))
 }
 

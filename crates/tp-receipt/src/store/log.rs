@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// A longer line is cut into pieces, bytes.
 const LINE_MAX: usize = 64 << 10;
-/// The longest line that is kept for the receipt, characters.
+/// The longest line that is kept for the receipt, characters; and the bytes of it that are looked at for names, so many
+/// more that none is cut at the end of what is shown.
 const TAIL_WIDTH: usize = 400;
+const TAIL_BYTES: usize = 8 << 10;
 /// Of the limit, the part that is kept for the end of the log.
 const END_SHARE: u64 = 8;
 
@@ -22,14 +24,15 @@ pub(super) struct LogFile {
     file: File,
     written: u64,
     head_max: u64,
-    /// The newest lines once the head is full, and their bytes.
-    end: VecDeque<String>,
+    /// The newest lines once the head is full, as they came, and their bytes: of an endless log nearly all lines go from
+    /// here, and those cost nothing else.
+    end: VecDeque<Vec<u8>>,
     end_bytes: u64,
     end_max: u64,
     left_out: u64,
     partial: Vec<u8>,
     odd_bytes: u64,
-    tail: VecDeque<String>,
+    tail: VecDeque<Vec<u8>>,
     tail_lines: usize,
 }
 
@@ -82,53 +85,65 @@ impl LogFile {
         while matches!(bytes.last(), Some(b'\n' | b'\r')) {
             bytes.pop();
         }
-        let line = redactor.line(&self.readable(&bytes));
         if self.tail_lines > 0 {
-            if self.tail.len() == self.tail_lines {
-                self.tail.pop_front();
-            }
-            self.tail.push_back(line.chars().take(TAIL_WIDTH).collect());
+            // The oldest line's memory serves the newest.
+            let full = self.tail.len() >= self.tail_lines;
+            let oldest = if full { self.tail.pop_front() } else { None };
+            let mut line = oldest.unwrap_or_default();
+            line.clear();
+            line.extend_from_slice(&bytes[..bytes.len().min(TAIL_BYTES)]);
+            self.tail.push_back(line);
         }
-        let size = line.len() as u64 + 1;
+        let size = bytes.len() as u64 + 1;
         let full = self.end_bytes > 0 || self.left_out > 0;
-        if !full && self.written + out.len() as u64 + size <= self.head_max {
-            out.push_str(&line);
-            out.push('\n');
-            return;
-        }
         if !full {
+            let (line, odd) = readable(&bytes, redactor);
+            if self.written + ((out.len() + line.len()) as u64) < self.head_max {
+                self.odd_bytes += odd;
+                out.push_str(&line);
+                out.push('\n');
+                self.partial = bytes;
+                self.partial.clear();
+                return;
+            }
             let limit = self.head_max + self.end_max;
             out.push_str(&format!(
                 "[tp-receipt: this log reached its limit of {limit} bytes; of what follows only the end is kept]\n"
             ));
         }
         self.end_bytes += size;
-        self.end.push_back(line);
+        self.end.push_back(bytes);
         while self.end_bytes > self.end_max
             && let Some(oldest) = self.end.pop_front()
         {
             self.end_bytes -= oldest.len() as u64 + 1;
             self.left_out += oldest.len() as u64 + 1;
+            self.partial = oldest;
+            self.partial.clear();
         }
     }
 
-    /// Text of any bytes: what is not UTF-8, and control characters that could mislead a terminal, as `\xNN`.
-    fn readable(&mut self, bytes: &[u8]) -> String {
-        let mut out = String::with_capacity(bytes.len());
-        for chunk in bytes.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\t' => out.push(c),
-                    c if c.is_control() && c.is_ascii() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-                    c => out.push(c),
-                }
+    /// The newest lines as they are to be shown, no more than there is room for; what else there was is left out.
+    fn last_lines(&mut self, redactor: &Redactor) -> VecDeque<String> {
+        let mut shown = VecDeque::new();
+        let mut room = self.end_max;
+        while let Some(bytes) = self.end.pop_back() {
+            let (line, odd) = readable(&bytes, redactor);
+            let size = line.len() as u64 + 1;
+            if size > room {
+                self.end.push_back(bytes);
+                break;
             }
-            for byte in chunk.invalid() {
-                out.push_str(&format!("\\x{byte:02x}"));
-                self.odd_bytes += 1;
-            }
+            room -= size;
+            self.odd_bytes += odd;
+            shown.push_front(line);
         }
-        out
+        self.left_out += self
+            .end
+            .drain(..)
+            .map(|bytes| bytes.len() as u64 + 1)
+            .sum::<u64>();
+        shown
     }
 
     fn write(&mut self, text: &str) -> Result<(), StoreError> {
@@ -145,24 +160,27 @@ impl LogFile {
     }
 
     /// The last lines so far.
-    pub fn tail(&self) -> Vec<String> {
-        self.tail.iter().cloned().collect()
+    pub fn tail(&self, redactor: &Redactor) -> Vec<String> {
+        let shown = |bytes: &Vec<u8>| readable(bytes, redactor).0.chars().take(TAIL_WIDTH).collect();
+        self.tail.iter().map(shown).collect()
     }
 
-    /// Writes what is left and gives the hash of the whole file.
+    /// Writes what is left; gives the file's name, the hash of the whole of it and, where it is wanted, its last lines.
     pub fn close(
         mut self,
         redactor: &Redactor,
         sync: bool,
+        with_tail: bool,
     ) -> Result<(String, String, Vec<String>), StoreError> {
         let mut out = String::new();
         if !self.partial.is_empty() {
             self.whole_line(redactor, &mut out);
         }
+        let last = self.last_lines(redactor);
         if self.left_out > 0 {
             out.push_str(&format!("[tp-receipt: {} bytes left out here]\n", self.left_out));
         }
-        for line in std::mem::take(&mut self.end) {
+        for line in last {
             out.push_str(&line);
             out.push('\n');
         }
@@ -177,6 +195,32 @@ impl LogFile {
             self.file.sync_data().map_err(io("sync", &self.path))?;
         }
         let (hash, _) = files::sha256_of(&self.path, None).map_err(io("read", &self.path))?;
-        Ok((self.name, hash, self.tail.into()))
+        let tail = if with_tail {
+            self.tail(redactor)
+        } else {
+            Vec::new()
+        };
+        Ok((self.name, hash, tail))
     }
+}
+
+/// Text of any bytes, redacted: what is not UTF-8, and control characters that could mislead a terminal, as `\xNN`. Also
+/// how many bytes were not UTF-8.
+fn readable(bytes: &[u8], redactor: &Redactor) -> (String, u64) {
+    let mut out = String::with_capacity(bytes.len());
+    let mut odd = 0;
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => out.push(c),
+                c if c.is_control() && c.is_ascii() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+            odd += 1;
+        }
+    }
+    (redactor.line(&out), odd)
 }

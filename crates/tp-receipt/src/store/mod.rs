@@ -1,11 +1,15 @@
 //! The receipt directory, written as the run goes.
 //!
 //! Killed at any moment, what is there is consistent and says INCOMPLETE. These rules make it so:
+//! - The directory appears with the begin of the record, the plan and the sums in it, by a rename.
 //! - `events.jsonl` and the logs are only appended to; everything else is put in place whole, by a rename.
 //! - `receipt.json` names the prefix of `events.jsonl` that it rests on, and says INCOMPLETE until the run has ended.
 //! - `SHA256SUMS` is replaced before `receipt.json` and lists both the new one and the one it replaces ([`sums`]).
+//! - What else is replaced before the end (a plan and a record in which a name was left) lies complete under its temporary
+//!   name before the sums list it; where the last rename is missing, that file stands for it.
 //! - The pages for people are written when the run ends, before the seal; until then they are not part of the receipt.
 
+mod begin;
 mod error;
 pub mod events;
 pub(crate) mod files;
@@ -19,7 +23,7 @@ pub use resume::Resume;
 
 use crate::event::Event;
 use crate::receipt::{Attempt, Deriver, NotRun, Receipt};
-use crate::record::{Record, RunEnd, RunStart, StepEnd, StepEvent, StepKey, StepStart};
+use crate::record::{Record, RunEnd, StepEnd, StepEvent, StepKey, StepStart};
 use crate::redact::Redactor;
 use events::EventsFile;
 use log::LogFile;
@@ -66,62 +70,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes the directory, which must not be there, and records that the run began. `plan` becomes `plan.json`;
-    /// `start.plan_sha256` and `start.redacted` are filled here.
-    ///
-    /// # Errors
-    /// [`StoreError::Exists`], [`StoreError::Create`] (exit code 2, nothing left behind), or a file could not be
-    /// written.
-    pub fn create(
-        dir: &Path,
-        mut start: RunStart,
-        plan: &Value,
-        redactor: Redactor,
-        options: Options,
-    ) -> Result<Self, StoreError> {
-        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-            let failed = |source| StoreError::Create {
-                path: parent.to_owned(),
-                source,
-            };
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        std::fs::create_dir(dir).map_err(|source| match source.kind() {
-            std::io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
-            _ => StoreError::Create {
-                path: dir.to_owned(),
-                source,
-            },
-        })?;
-        learn_hosts(&redactor, &start);
-        let plan = plan_bytes(plan, &redactor);
-        start.schema = crate::record::SCHEMA;
-        start.plan_sha256 = files::sha256(&plan);
-        start.redacted = redactor.is_on();
-        let begun = (|| {
-            files::write(dir, PLAN, &plan)?;
-            let mut store = Self {
-                dir: dir.to_owned(),
-                events: EventsFile::create(dir)?,
-                redactor,
-                options,
-                deriver: Deriver::default(),
-                sums: Sums::default(),
-                step: None,
-                logs: BTreeMap::new(),
-            };
-            store.sums.files.insert(PLAN.into(), start.plan_sha256.clone());
-            store.record(Record::Run(start))?;
-            store.checkpoint()?;
-            Ok(store)
-        })();
-        if begun.is_err() {
-            // The directory is ours and holds nothing yet that anybody could miss.
-            let _ = std::fs::remove_dir_all(dir);
-        }
-        begun
-    }
-
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -184,7 +132,8 @@ impl Store {
 
     /// The last lines of a rank's log in the step that runs, redacted.
     pub fn tail(&self, rank: u32) -> Vec<String> {
-        self.logs.get(&rank).map(LogFile::tail).unwrap_or_default()
+        let log = self.logs.get(&rank);
+        log.map(|log| log.tail(&self.redactor)).unwrap_or_default()
     }
 
     /// What is wrong in the step that runs, as far as is known before it has ended: for the diagnosis.
@@ -207,14 +156,13 @@ impl Store {
         }
         let key = self.redacted_key(&end.key);
         let sync = self.logs.len() <= SYNCED_LOGS;
-        let mut tails = BTreeMap::new();
+        let wrong = !self.deriver.problems(&key).is_empty() || !end.errors.is_empty() || end.interrupted;
         for (rank, log) in std::mem::take(&mut self.logs) {
-            let (name, hash, tail) = log.close(&self.redactor, sync)?;
+            let (name, hash, tail) = log.close(&self.redactor, sync, wrong)?;
             self.sums.files.insert(name, hash);
-            tails.insert(rank, tail);
-        }
-        if !self.deriver.problems(&key).is_empty() || !end.errors.is_empty() || end.interrupted {
-            end.tails = tails;
+            if wrong {
+                end.tails.insert(rank, tail);
+            }
         }
         self.record(Record::StepEnd(end))?;
         self.step = None;
@@ -277,6 +225,11 @@ impl Store {
 
     /// Brings the directory to a consistent state on the disk; see the module's rules.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.checkpoint_with(&[])
+    }
+
+    /// The same, with files that were written anew and wait under their temporary names.
+    fn checkpoint_with(&mut self, others: &[&str]) -> Result<(), StoreError> {
         self.events.sync()?;
         self.redactor.save()?;
         let receipt = self.receipt();
@@ -284,14 +237,18 @@ impl Store {
         self.sums
             .grows
             .insert(events::NAME.into(), (at.bytes, at.sha256.clone()));
-        self.replace_document(receipt.to_json().as_bytes())
+        self.replace_document(receipt.to_json().as_bytes(), others)
     }
 
-    fn replace_document(&mut self, document: &[u8]) -> Result<(), StoreError> {
+    /// Puts the document in its place, and before it the other files that wait under their temporary names.
+    fn replace_document(&mut self, document: &[u8], others: &[&str]) -> Result<(), StoreError> {
         files::write_temporary(&self.dir, sums::DOCUMENT, document)?;
         let new = files::sha256(document);
         self.sums.was = self.sums.files.insert(sums::DOCUMENT.into(), new);
         files::write(&self.dir, sums::NAME, self.sums.render().as_bytes())?;
+        for name in others {
+            files::put(&self.dir, name)?;
+        }
         files::put(&self.dir, sums::DOCUMENT)?;
         files::sync_dir(&self.dir)
     }
@@ -306,12 +263,6 @@ pub fn log_name(key: &StepKey, rank: u32) -> String {
     };
     let (arm, step) = (files::component(&key.arm), files::component(&key.step));
     format!("logs/{arm}/{step}/{attempt}rank-{rank}.log")
-}
-
-fn learn_hosts(redactor: &Redactor, start: &RunStart) {
-    for host in &start.hosts {
-        redactor.host(&host.name);
-    }
 }
 
 fn plan_bytes(plan: &Value, redactor: &Redactor) -> Vec<u8> {

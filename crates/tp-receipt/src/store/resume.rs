@@ -11,8 +11,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const EARLY: &str = "it was cut off before it recorded anything; start anew";
-
 /// A run that is taken up again.
 pub struct Resume {
     /// Where it goes on.
@@ -52,10 +50,14 @@ impl Store {
         if checked.verdict != Verdict::Incomplete {
             return Err(refuse(format!("the run has ended: {}", checked.verdict)));
         }
-        let path = dir.join(events::NAME);
-        if !path.exists() {
-            return Err(refuse(EARLY.into()));
+        let mut file = file?;
+        for name in &checked.pending {
+            if name == events::NAME {
+                file = events::hold_temporary(dir)?;
+            }
+            files::put(dir, name)?;
         }
+        let path = dir.join(events::NAME);
         let bytes = std::fs::read(&path).map_err(io("read", &path))?;
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let mut deriver = Deriver::default();
@@ -72,7 +74,7 @@ impl Store {
             }
         }
         let Some(run) = known else {
-            return Err(refuse(EARLY.into()));
+            return Err(refuse(format!("{} does not say which run it is", events::NAME)));
         };
         redactor.recall(run.hosts.iter().map(|h| h.name.as_str()))?;
         if files::sha256(&plan_bytes(plan, &redactor)) != run.plan_sha256 {
@@ -82,7 +84,7 @@ impl Store {
         }
         let mut store = Self {
             dir: dir.to_owned(),
-            events: EventsFile::reopen(dir, file?, &bytes[..whole])?,
+            events: EventsFile::reopen(dir, file, &bytes[..whole])?,
             redactor,
             options,
             deriver,

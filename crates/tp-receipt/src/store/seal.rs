@@ -50,7 +50,7 @@ impl Store {
         self.sums.grows.clear();
         self.sums.files.insert(events::NAME.into(), at.sha256.clone());
         self.sums.sealed = true;
-        self.replace_document(document.as_bytes())?;
+        self.replace_document(document.as_bytes(), &[])?;
         Ok(receipt)
     }
 
@@ -63,7 +63,7 @@ impl Store {
     }
 
     /// Looks for names that were not yet known when a file was written. A log that still holds one is moved out of the
-    /// receipt; the record and the plan are moved too and written anew with the name replaced.
+    /// receipt; the record and the plan are copied out and written anew with the name replaced.
     fn scan(&mut self) -> Result<(), StoreError> {
         self.events.flush()?;
         let logs: Vec<String> = self
@@ -73,15 +73,25 @@ impl Store {
             .filter(|n| n.starts_with("logs/"))
             .cloned()
             .collect();
+        let mut moved = Vec::new();
         for name in logs {
             if let Some(why) = self.remains(&name)? {
-                self.move_out(&name)?;
+                self.copy_out(&name)?;
                 self.sums.files.remove(&name);
                 self.record(Record::SetAside(SetAside {
-                    file: name,
+                    file: name.clone(),
                     why,
                     ..SetAside::default()
                 }))?;
+                moved.push(name);
+            }
+        }
+        if !moved.is_empty() {
+            // A file that is missing is one that the sums no longer list.
+            self.checkpoint()?;
+            for name in moved {
+                let path = self.dir.join(name);
+                std::fs::remove_file(&path).map_err(io("remove", &path))?;
             }
         }
         self.events.flush()?;
@@ -149,12 +159,13 @@ impl Store {
             text.push_str(&record.to_line());
             text.push('\n');
         }
-        files::write(&self.dir, PLAN, plan.as_bytes())?;
-        let file = events::put(&self.dir, text.as_bytes())?;
+        files::write_temporary(&self.dir, PLAN, plan.as_bytes())?;
+        files::write_temporary(&self.dir, events::NAME, text.as_bytes())?;
+        let file = events::hold_temporary(&self.dir)?;
         self.sums.files.insert(PLAN.into(), plan_sha256);
         self.events = EventsFile::reopen(&self.dir, file, text.as_bytes())?;
         self.deriver = deriver;
-        self.checkpoint()
+        self.checkpoint_with(&[PLAN, events::NAME])
     }
 
     /// A private directory outside of the receipt: with the redaction key, else beside the receipt.
@@ -184,12 +195,9 @@ impl Store {
     fn copy_out(&self, name: &str) -> Result<(), StoreError> {
         let to = self.aside(name)?;
         std::fs::copy(self.dir.join(name), &to).map_err(io("write", &to))?;
-        crate::os::make_private(&to).map_err(io("protect", &to))
-    }
-
-    fn move_out(&self, name: &str) -> Result<(), StoreError> {
-        self.copy_out(name)?;
-        let path = self.dir.join(name);
-        std::fs::remove_file(&path).map_err(io("remove", &path))
+        crate::os::make_private(&to).map_err(io("protect", &to))?;
+        // On the disk before the one in the receipt is gone.
+        let copy = std::fs::File::open(&to).map_err(io("open", &to))?;
+        copy.sync_all().map_err(io("sync", &to))
     }
 }

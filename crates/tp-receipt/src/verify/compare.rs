@@ -19,12 +19,10 @@ pub(super) struct Document {
 
 /// Reads `receipt.json`.
 pub(super) fn document(dir: &Path, report: &mut Report) -> Option<Document> {
-    let text = match std::fs::read_to_string(dir.join(DOCUMENT)) {
+    let text = match std::fs::read_to_string(report.path(dir, DOCUMENT)) {
         Ok(text) => text,
-        // Listed and missing is said with the hashes.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
         Err(e) => {
-            report.broken(DOCUMENT, format!("cannot be read: {e}"));
+            report.unreadable(DOCUMENT, &e);
             return None;
         }
     };

@@ -3,6 +3,7 @@
 use super::Report;
 use crate::store::files::{self, TEMPORARY};
 use crate::store::sums::{DOCUMENT, NAME, SIGNATURE, Sums};
+use crate::store::{PLAN, events};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
@@ -13,10 +14,15 @@ const PAGES: &[&str] = &["receipt.md", "report.html", "junit.xml", "receipt.into
 
 enum Is {
     Right,
+    /// What is listed lies under the temporary name: the run was cut off between two renames.
+    Waits,
     /// `receipt.json` as it was before the one that is listed: the run was cut off between two renames.
     Older,
     Wrong(String),
 }
+
+/// Files that are replaced while a run goes on.
+const REPLACED: &[&str] = &[PLAN, events::NAME, DOCUMENT];
 
 /// Compares everything; true when the run was cut off between the last two renames.
 pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Report) -> bool {
@@ -59,6 +65,7 @@ pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Repo
     for (at, is) in results {
         match is {
             Is::Right => {}
+            Is::Waits => drop(report.pending.insert(listed[at].0.clone())),
             Is::Older => cut = true,
             Is::Wrong(why) => report.broken(listed[at].0.clone(), why),
         }
@@ -75,15 +82,7 @@ pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Repo
 fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> Is {
     let path = dir.join(name);
     match std::fs::symlink_metadata(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            // Before the first `receipt.json` is in place there is none.
-            let first = name == DOCUMENT && !sums.sealed && sums.was.is_none();
-            return if first {
-                Is::Older
-            } else {
-                Is::Wrong("it is missing".into())
-            };
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Is::Wrong("it is missing".into()),
         Err(e) => return Is::Wrong(format!("cannot be looked at: {e}")),
         Ok(meta) if !meta.is_file() => return Is::Wrong("it is not a plain file".into()),
         Ok(_) => {}
@@ -91,8 +90,9 @@ fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> I
     match files::sha256_of(&path, limit) {
         Err(e) => Is::Wrong(format!("cannot be read: {e}")),
         Ok((found, bytes)) => match limit {
-            Some(limit) if bytes < limit => Is::Wrong(format!("it has {bytes} bytes of at least {limit}")),
             _ if found == hash => Is::Right,
+            _ if !sums.sealed && waits(dir, name, hash, limit) => Is::Waits,
+            Some(limit) if bytes < limit => Is::Wrong(format!("it has {bytes} bytes of at least {limit}")),
             _ if name == DOCUMENT && sums.was.as_deref() == Some(&found) => Is::Older,
             Some(limit) => Is::Wrong(format!(
                 "SHA-256 of its first {limit} bytes is {found}, listed is {hash}"
@@ -100,6 +100,11 @@ fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> I
             None => Is::Wrong(format!("its SHA-256 is {found}, listed is {hash}")),
         },
     }
+}
+
+fn waits(dir: &Path, name: &str, hash: &str, limit: Option<u64>) -> bool {
+    let found = || files::sha256_of(&files::temporary(dir, name), limit);
+    REPLACED.contains(&name) && found().is_ok_and(|(found, _)| found == hash)
 }
 
 fn may_be_there(name: &str, sealed: bool, cut: bool) -> bool {
@@ -112,5 +117,5 @@ fn may_be_there(name: &str, sealed: bool, cut: bool) -> bool {
     }
     let page = |name: &str| PAGES.contains(&name);
     let log = name.starts_with("logs/") && name.ends_with(".log");
-    log || page(name) || temporary.is_some_and(|n| page(n) || n == DOCUMENT || n == NAME)
+    log || page(name) || temporary.is_some_and(|n| page(n) || REPLACED.contains(&n) || n == NAME)
 }

@@ -11,6 +11,7 @@ pub mod signature;
 use crate::receipt::{Receipt, Verdict};
 use crate::store::{PLAN, events, files, sums};
 use record::Read;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use sums::Sums;
 
@@ -55,6 +56,8 @@ pub struct Report {
     pub files: usize,
     /// The path is no receipt at all (exit code 2).
     pub usage: Option<String>,
+    /// Files that lie complete under their temporary names, since the run was cut off between two renames.
+    pub(crate) pending: BTreeSet<String>,
 }
 
 impl Report {
@@ -97,6 +100,22 @@ impl Report {
         out
     }
 
+    /// Where a file of the receipt lies.
+    fn path(&self, dir: &Path, name: &str) -> PathBuf {
+        if self.pending.contains(name) {
+            files::temporary(dir, name)
+        } else {
+            dir.join(name)
+        }
+    }
+
+    /// A file that every receipt has, and that cannot be read; said once, where it is listed and missing too.
+    fn unreadable(&mut self, file: &str, error: &std::io::Error) {
+        if !self.broken.iter().any(|b| b.file == file) {
+            self.broken(file, format!("cannot be read: {error}"));
+        }
+    }
+
     fn broken(&mut self, file: impl Into<String>, what: impl Into<String>) {
         self.broken.push(Broken {
             file: file.into(),
@@ -117,6 +136,7 @@ pub fn verify(dir: &Path, options: &Options) -> Report {
     };
     if !names.iter().any(|n| n == sums::NAME) {
         without_sums(dir, &names, &mut report);
+        report.verdict = Verdict::Other("UNKNOWN".into());
         return report;
     }
     let sums = match read_sums(dir) {
@@ -153,41 +173,22 @@ fn read_sums(dir: &Path) -> Result<Sums, String> {
     Sums::parse(&text)
 }
 
-/// A run that was cut off before its first checkpoint leaves only these; anything more without sums has lost them.
+/// A receipt has its sums from the moment at which it is there.
 fn without_sums(dir: &Path, names: &[String], report: &mut Report) {
-    const EARLY: &[&str] = &[
-        PLAN,
-        "plan.json.tmp",
-        events::NAME,
-        "receipt.json.tmp",
-        "SHA256SUMS.tmp",
-    ];
-    if let Some(name) = names.iter().find(|n| !EARLY.contains(&n.as_str())) {
-        if names.iter().any(|n| n == sums::DOCUMENT || n == events::NAME) {
-            report.broken(sums::NAME, format!("it is missing, and {name} is there"));
-        } else {
-            report.usage = Some(format!(
-                "{} is no receipt: it has no {}",
-                dir.display(),
-                sums::NAME
-            ));
-        }
-        return;
-    }
-    report
-        .notes
-        .push("the run was cut off before it recorded anything; no file is protected by a hash".into());
-    if let Some(read) = record::read(dir, false, report) {
-        if read.whole.arms.iter().any(|a| !a.steps.is_empty()) {
-            report.broken(sums::NAME, "it is missing, and the record has steps");
-        }
-        report.receipt = Some(read.whole);
+    if names.iter().any(|n| n == sums::DOCUMENT || n == events::NAME) {
+        report.broken(sums::NAME, "it is missing");
+    } else {
+        report.usage = Some(format!(
+            "{} is no receipt: it has no {}",
+            dir.display(),
+            sums::NAME
+        ));
     }
 }
 
 fn plan(dir: &Path, read: &Read, report: &mut Report) {
-    match files::sha256_of(&dir.join(PLAN), None) {
-        Err(e) => report.broken(PLAN, format!("cannot be read: {e}")),
+    match files::sha256_of(&report.path(dir, PLAN), None) {
+        Err(e) => report.unreadable(PLAN, &e),
         Ok((hash, _)) if hash != read.whole.plan_sha256 => {
             report.broken(
                 PLAN,

@@ -29,11 +29,10 @@ impl Read {
 
 /// Reads `events.jsonl` and checks it against itself.
 pub(super) fn read(dir: &Path, sealed: bool, report: &mut Report) -> Option<Read> {
-    let mut bytes = match std::fs::read(dir.join(NAME)) {
+    let mut bytes = match std::fs::read(report.path(dir, NAME)) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !sealed => return None,
         Err(e) => {
-            report.broken(NAME, format!("cannot be read: {e}"));
+            report.unreadable(NAME, &e);
             return None;
         }
     };

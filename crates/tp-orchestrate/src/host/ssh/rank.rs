@@ -104,7 +104,7 @@ fn stderr_line(pid: &AtomicU32, line: String) -> Option<What> {
             pid.store(number, Ordering::Release);
             None
         }
-        _ => Some(What::Stderr(line)),
+        _ => Some(What::Stderr((line + "\n").into_bytes().into())),
     }
 }
 

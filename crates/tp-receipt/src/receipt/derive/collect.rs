@@ -1,14 +1,13 @@
 //! The tables that are filled event by event: hosts, picks, latencies, settings, counters, skipped checks, warnings.
 
-use crate::event::{Check, Counter, Event, Hello, Kind, Latency, Log, Outcome, Port, Rail, Setting};
+use crate::event::{
+    Check, Counter, Event, Hello, Kind, Latency, Log, Outcome, Port, Rail, Setting, floor_us,
+};
 use crate::receipt::{
     CounterRow, Host, LatencyRow, Pick, PickedPort, PickedRail, SettingRow, SkippedChecks, Warning,
 };
 use crate::record::{HostStart, StepStart};
 use serde_json::{Map, Value};
-
-/// Below this, two processes cannot even have passed one cache line between them and back, microseconds.
-const SANITY_FLOOR_US: f64 = 0.05;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -193,10 +192,9 @@ impl Tables {
     }
 
     fn latency(&mut self, step: &StepStart, rank: u32, l: &Latency, extra: &Map<String, Value>, world: u32) {
-        let implausible = (world > 1 && l.median_us < SANITY_FLOOR_US).then(|| {
-            format!(
-                "below {SANITY_FLOOR_US} us no cache line can have gone to a peer and back; see ops_per_graph"
-            )
+        let floor = floor_us(l.bytes);
+        let implausible = (world > 1 && l.median_us < floor).then(|| {
+            format!("below {floor} us so many bytes cannot have gone to a peer; see ops_per_graph and sync")
         });
         self.latencies.push(LatencyRow {
             arm: step.key.arm.clone(),
