@@ -5,6 +5,7 @@
 mod common;
 
 use common::{ORCHESTRATE, Scratch, TWO, receipt, text};
+use std::io::Write;
 use std::process::Command;
 use tp_receipt::receipt::Verdict;
 
@@ -33,7 +34,9 @@ fn with_a_disk(scratch: &Scratch, kib: u32, script: &str) -> Option<String> {
         .ok()
         .filter(|output| output.status.code() != Some(99));
     if output.is_none() {
-        eprintln!("SKIPPED: no file system of an own size may be mounted here");
+        // Past the test harness, which keeps what a passing test says to itself.
+        let said = "SKIPPED: full and read-only disks: no file system may be mounted here\n";
+        std::io::stderr().write_all(said.as_bytes()).unwrap();
     }
     output.map(|output| text(&output.stdout) + &text(&output.stderr))
 }
@@ -49,7 +52,8 @@ fn a_disk_that_becomes_full_ends_the_run_and_room_lets_it_go_on() {
     let script = "run --out $DISK/out\n\
                   orchestrate receipt verify $DISK/out\n\
                   orchestrate receipt show $DISK/out\n\
-                  orchestrate report $DISK/out >$DISK/report.md; cat $DISK/report.md\n\
+                  head -c 9000000 /dev/zero 2>&- >$DISK/fill; orchestrate report $DISK/out >$DISK/report.md\n\
+                  cat $DISK/report.md; rm $DISK/fill\n\
                   mount -o remount,size=40m tmpfs $DISK\n\
                   run --resume $DISK/out\n\
                   orchestrate receipt verify $DISK/out";
@@ -162,7 +166,7 @@ fn an_endless_log_is_cut_where_it_says_so() {
     assert!(log.len() < (8 << 20) + 1000, "{}", log.len());
     for expected in [
         "reached its limit of 8388608 bytes",
-        "bytes left out here]",
+        "bytes were left out]",
         "the last words\n",
     ] {
         assert!(log.contains(expected), "{expected}");

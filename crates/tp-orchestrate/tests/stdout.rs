@@ -15,6 +15,7 @@ const COMMANDS: &[&[&str]] = &[
     &["plan", "inventory.toml", "--runner", "./fake-runner"],
     &["plan", "inventory.toml", "--runner", "./fake-runner", "--json"],
     &["report", "out"],
+    &["report", "out", "--format", "html"],
     &["receipt", "show", "out"],
     &["receipt", "show", "out", "--json"],
     &["receipt", "verify", "out"],

@@ -345,6 +345,45 @@ proptest! {
     }
 }
 
+/// Case 118: what another tool says of the cluster's health is kept beside the verdict and is none.
+#[test]
+fn a_health_report_is_an_attachment_and_no_verdict() {
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let good = records(&shape);
+    let report = |health: &str, key: &tp_receipt::record::StepKey| {
+        let line = format!(r#"{{"schema":1,"t":0.1,"rank":0,"event":"ras","health":"{health}"}}"#);
+        Record::Event(StepEvent {
+            key: Some(key.clone()),
+            event: Event::parse(&line).unwrap(),
+        })
+    };
+    for (health, stuck) in [("healthy", true), ("missing ranks", false)] {
+        let mut all = Vec::new();
+        for record in &good {
+            let exit = matches!(record, Record::Event(e) if matches!(e.event.kind, Kind::Exit(_)));
+            match record {
+                Record::Event(e)
+                    if exit && stuck && e.key.as_ref().is_some_and(|k| k.step == "suite-host") =>
+                {
+                    all.push(report(health, e.key.as_ref().unwrap()));
+                }
+                Record::Step(step) => all.extend([record.clone(), report(health, &step.key)]),
+                other => all.push(other.clone()),
+            }
+        }
+        let expected = if stuck { Verdict::Failed } else { Verdict::Passed };
+        assert_eq!(Receipt::derive(&all).verdict, expected, "{health}");
+        let line = all
+            .iter()
+            .map(Record::to_line)
+            .find(|line| line.contains("\"ras\""));
+        assert!(line.unwrap().contains(health), "the report is kept");
+    }
+}
+
 #[test]
 fn repeats_and_retries_are_all_recorded() {
     let shape = Shape {

@@ -1,6 +1,6 @@
 //! Commands and options.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub enum Command {
     Run(RunArgs),
     /// End what an interrupted run left on the hosts
     Stop(StopArgs),
-    /// Print a receipt as the Markdown that people paste into a pull request
+    /// Print a receipt as the Markdown that people paste into a pull request, or in another form
     Report(ReportArgs),
     /// Look at receipts
     Receipt(ReceiptArgs),
@@ -169,6 +169,20 @@ pub struct RunArgs {
 pub struct ReportArgs {
     /// A receipt's directory
     pub receipt: PathBuf,
+    /// The form
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Markdown)]
+    pub format: Form,
+}
+
+/// What `report` prints.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Form {
+    /// Tables for a pull request
+    Markdown,
+    /// The page with plots and diagrams
+    Html,
+    /// JUnit XML
+    Junit,
 }
 
 /// Arguments of `receipt`.

@@ -1,6 +1,6 @@
 //! `report` and `receipt`: looking at what runs left behind.
 
-use super::args::{ReceiptArgs, ReceiptCommand, ReportArgs};
+use super::args::{Form, ReceiptArgs, ReceiptCommand, ReportArgs};
 use super::out;
 use crate::display::{failures, matrix, not_run};
 use crate::{Error, exit_code};
@@ -10,7 +10,12 @@ use tp_receipt::{render, verify};
 
 pub(super) fn report(args: &ReportArgs) -> Result<u8, Error> {
     let (receipt, _) = load(&args.receipt)?;
-    out::text(&render::markdown(&receipt))?;
+    let text = match args.format {
+        Form::Markdown => render::markdown(&receipt),
+        Form::Html => render::html(&receipt),
+        Form::Junit => render::junit(&receipt),
+    };
+    out::text(&text)?;
     Ok(exit_code::PASSED)
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 mod attempt;
 mod collect;
+mod patterns;
 
 /// Takes records in order; gives the receipt as far as they go, at any time.
 #[derive(Clone, Debug, Default)]
@@ -226,6 +227,7 @@ impl Deriver {
             set_aside: self.set_aside.clone(),
             ..Receipt::default()
         };
+        out.warnings.extend(patterns::throttled(&out.latencies));
         self.matrix(&run, world, &mut out);
         self.left_out(&run, &mut out);
         let (verdict, reasons) = self.verdict(&out);

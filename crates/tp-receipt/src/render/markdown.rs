@@ -1,7 +1,8 @@
 //! `receipt.md`: the tables that people paste into a pull request.
 
-mod lists;
+mod picks;
 
+use super::sheet::{self, Cell, Sheet};
 use super::view::{self, Latencies, Series};
 use crate::receipt::{FailFast, Failure, Receipt, Verdict};
 use std::collections::BTreeSet;
@@ -22,13 +23,18 @@ pub fn markdown(receipt: &Receipt) -> String {
     summary(receipt, &mut out);
     matrix(receipt, &mut out);
     failures(receipt, &mut out);
+    common(&sheet::left_out(receipt), &mut out);
     failfast(receipt, &mut out);
     latencies(receipt, &mut out);
-    lists::picks(receipt, &mut out);
-    lists::hosts(receipt, &mut out);
-    lists::settings(receipt, &mut out);
-    lists::counters(receipt, &mut out);
-    lists::left_out(receipt, &mut out);
+    picks::picks(receipt, &mut out);
+    let sheets = [
+        sheet::warnings(receipt),
+        sheet::hosts(receipt),
+        sheet::settings(receipt, false),
+        sheet::counters(receipt),
+        sheet::provenance(receipt),
+    ];
+    sheets.iter().for_each(|of| common(of, &mut out));
     out
 }
 
@@ -85,72 +91,30 @@ fn raw_table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
     out.push('\n');
 }
 
-fn summary(receipt: &Receipt, out: &mut String) {
-    let t = &receipt.totals;
-    let steps = [
-        (t.steps_passed, "passed"),
-        (t.steps_failed, "failed"),
-        (t.steps_flaky, "flaky"),
-        (t.steps_incomplete, "incomplete"),
-        (t.steps_not_run, "not run"),
-    ];
-    let steps: Vec<String> = steps
-        .iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, w)| format!("{n} {w}"))
-        .collect();
-    let checks = format!(
-        "{} passed, {} failed, {} skipped",
-        t.checks_passed, t.checks_failed, t.checks_skipped
-    );
-    let binaries: Vec<String> = view::binaries(receipt).into_iter().map(code).collect();
-    let ended = receipt.ended.as_deref().unwrap_or("not");
-    let names = if receipt.redacted {
-        "pseudonyms"
-    } else {
-        "as they are"
-    };
-    let cluster = receipt.cluster.as_deref().unwrap_or("unnamed");
-    let mut rows = vec![
-        vec!["steps".into(), steps.join(", ")],
-        vec!["checks".into(), checks],
-        vec![
-            "cluster".into(),
-            format!(
-                "{}, {} by {}",
-                text(cluster),
-                ranks(receipt),
-                text(&receipt.launcher)
-            ),
-        ],
-        vec!["source".into(), code(&view::source(receipt))],
-        vec!["runner SHA-256".into(), binaries.join(", ")],
-        vec![
-            "began, ended".into(),
-            format!(
-                "{}, {}",
-                text(&view::time(&receipt.started)),
-                text(&view::time(ended))
-            ),
-        ],
-    ];
-    rows.extend(
-        view::plans(receipt)
-            .into_iter()
-            .map(|(what, hash)| vec![what.into(), code(hash)]),
-    );
-    rows.push(vec!["names".into(), names.into()]);
-    if receipt.resumed > 0 {
-        rows.push(vec![
-            "taken up again".into(),
-            view::plural(receipt.resumed.into(), "time"),
-        ]);
+/// A table that the pages have in common.
+fn common(of: &Sheet, out: &mut String) {
+    table(out, of.title, of.head, rows(of));
+    if of.more > 0 {
+        let _ = write!(out, "{} more stand in `receipt.json`.\n\n", of.more);
     }
-    raw_table(out, &["", ""], rows);
 }
 
-fn ranks(receipt: &Receipt) -> String {
-    view::plural(receipt.world.into(), "rank")
+fn rows(of: &Sheet) -> Vec<Vec<String>> {
+    let row = |row: &Vec<Cell>| row.iter().map(|cell| cell.render(text, code)).collect();
+    of.rows.iter().map(row).collect()
+}
+
+fn summary(receipt: &Receipt, out: &mut String) {
+    let (steps, checks) = sheet::totals(receipt);
+    let cluster = format!(
+        "{}, {} by {}",
+        receipt.cluster.as_deref().unwrap_or("unnamed"),
+        view::plural(receipt.world.into(), "rank"),
+        receipt.launcher
+    );
+    let rows = [("steps", steps), ("checks", checks), ("cluster", cluster)];
+    let rows = rows.map(|(what, text_of)| vec![what.to_owned(), text(&text_of)]);
+    raw_table(out, &["", ""], rows.into());
 }
 
 fn matrix(receipt: &Receipt, out: &mut String) {
@@ -263,14 +227,10 @@ fn failfast(receipt: &Receipt, out: &mut String) {
 }
 
 fn survivors(row: &FailFast) -> String {
-    let parts = row.survivors.iter().map(|s| {
-        let after = match (s.after_ms, s.error_ms) {
-            (None, _) => "unknown".to_owned(),
-            (Some(ms), error) if error > 0.0 => format!("{ms:.1} ms ± {error:.1}"),
-            (Some(ms), _) => format!("{ms:.1} ms"),
-        };
-        format!("rank {}: {after} (exit {})", s.rank, text(&s.end))
-    });
+    let parts = row
+        .survivors
+        .iter()
+        .map(|s| format!("rank {}: {} (exit {})", s.rank, sheet::after(s), text(&s.end)));
     parts.collect::<Vec<_>>().join(", ")
 }
 

@@ -4,6 +4,7 @@ mod html;
 mod intoto;
 mod junit;
 mod markdown;
+mod sheet;
 mod terminal;
 mod view;
 

@@ -107,8 +107,11 @@ impl LogFile {
                 return;
             }
             let limit = self.head_max + self.end_max;
-            out.push_str(&format!(
-                "[tp-receipt: this log reached its limit of {limit} bytes; of what follows only the end is kept]\n"
+            out.push_str(&note(
+                redactor,
+                format_args!(
+                    "this log reached its limit of {limit} bytes; of what follows only the end is kept"
+                ),
             ));
         }
         self.end_bytes += size;
@@ -178,16 +181,22 @@ impl LogFile {
         }
         let last = self.last_lines(redactor);
         if self.left_out > 0 {
-            out.push_str(&format!("[tp-receipt: {} bytes left out here]\n", self.left_out));
+            out.push_str(&note(
+                redactor,
+                format_args!("{} bytes were left out", self.left_out),
+            ));
         }
         for line in last {
             out.push_str(&line);
             out.push('\n');
         }
         if self.odd_bytes > 0 {
-            out.push_str(&format!(
-                "[tp-receipt: {} bytes of this log were not UTF-8; they are shown as \\xNN]\n",
-                self.odd_bytes
+            out.push_str(&note(
+                redactor,
+                format_args!(
+                    "{} bytes of this log were not UTF-8; they are shown as \\xNN",
+                    self.odd_bytes
+                ),
             ));
         }
         self.write(&out)?;
@@ -202,6 +211,11 @@ impl LogFile {
         };
         Ok((self.name, hash, tail))
     }
+}
+
+/// A line of ours within a log. Redacted too: a host may have the name of any word.
+fn note(redactor: &Redactor, text: std::fmt::Arguments<'_>) -> String {
+    redactor.line(&format!("[tp-receipt: {text}]\n"))
 }
 
 /// Text of any bytes, redacted: what is not UTF-8, and control characters that could mislead a terminal, as `\xNN`. Also

@@ -6,7 +6,7 @@ mod rails;
 mod style;
 mod tables;
 
-use super::view;
+use super::{sheet, view};
 use crate::receipt::{Receipt, Verdict};
 use std::fmt::Write;
 
@@ -27,15 +27,15 @@ pub fn html(receipt: &Receipt) -> String {
     out.push_str("<main>\n");
     tables::matrix(receipt, &mut out);
     failures::failures(receipt, &mut out);
+    tables::left_out(receipt, &mut out);
     plot::latencies(receipt, &mut out);
     tables::failfast(receipt, &mut out);
     rails::rails(receipt, &mut out);
-    tables::left_out(receipt, &mut out);
-    tables::hosts(receipt, &mut out);
+    tables::sheet(&sheet::warnings(receipt), &mut out);
+    tables::sheet(&sheet::hosts(receipt), &mut out);
     tables::settings(receipt, &mut out);
-    tables::counters(receipt, &mut out);
-    tables::warnings(receipt, &mut out);
-    tables::provenance(receipt, &mut out);
+    tables::sheet(&sheet::counters(receipt), &mut out);
+    tables::sheet(&sheet::provenance(receipt), &mut out);
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
@@ -115,7 +115,6 @@ fn code(raw: &str) -> String {
 }
 
 fn header(receipt: &Receipt, out: &mut String) {
-    let t = &receipt.totals;
     let _ = write!(
         out,
         "<header class=\"{}\">\n<h1>{}</h1>\n<p class=\"chips\">",
@@ -134,26 +133,8 @@ fn header(receipt: &Receipt, out: &mut String) {
         view::plural(receipt.hosts.len() as u64, "host"),
         escape(&view::time(&receipt.started))
     );
-    let steps = [
-        (t.steps_passed, "passed"),
-        (t.steps_failed, "failed"),
-        (t.steps_flaky, "flaky"),
-        (t.steps_incomplete, "incomplete"),
-        (t.steps_not_run, "not run"),
-    ];
-    let steps: Vec<String> = steps
-        .iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, w)| format!("{n} {w}"))
-        .collect();
-    let _ = writeln!(
-        out,
-        "<p>Steps: {}. Checks: {} passed, {} failed, {} skipped.</p>",
-        steps.join(", "),
-        t.checks_passed,
-        t.checks_failed,
-        t.checks_skipped
-    );
+    let (steps, checks) = sheet::totals(receipt);
+    let _ = writeln!(out, "<p>Steps: {steps}. Checks: {checks}.</p>");
     if !receipt.reasons.is_empty() {
         out.push_str("<ul>\n");
         for reason in &receipt.reasons {

@@ -26,14 +26,16 @@ pub fn latencies(receipt: &Receipt, out: &mut String) {
     section(out, "Latencies");
     out.push_str(
         "<p class=\"note\">Time of one operation on the slowest rank: median, with a bar from the 10th to the 90th \
-         percentile. The dotted line is the floor: the fastest exchange that was measured.</p>\n<div class=\"plots\">\n",
+         percentile. The dotted line is the floor: what the runner gave as the least that an exchange takes, else the \
+         fastest one that was measured.</p>\n<div class=\"plots\">\n",
     );
     // One series has one colour in every plot.
     let names: BTreeSet<&Series> = all.values().flat_map(|lines| lines.keys()).collect();
     let colours: BTreeMap<&Series, usize> = names.into_iter().enumerate().map(|(i, s)| (s, i)).collect();
     for (op, lines) in &all {
-        if let Some(scale) = Scale::of(lines) {
-            plot(op, lines, &scale, floor(receipt, op, lines), &colours, out);
+        let floor = floor(receipt, op, lines);
+        if let Some(scale) = Scale::of(lines, floor) {
+            plot(op, lines, &scale, floor, &colours, out);
         }
     }
     out.push_str("</div>\n<details><summary>All figures, microseconds</summary>\n");
@@ -88,10 +90,11 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(lines: &Lines) -> Option<Self> {
+    fn of(lines: &Lines, floor: Option<f64>) -> Option<Self> {
         let points = || lines.values().flat_map(|points| points.iter());
         let good = |v: &f64| v.is_finite() && *v > 0.0;
-        let values = || points().flat_map(|(_, p)| [p.median, p.p10, p.p90]).filter(good);
+        let figures = || points().flat_map(|(_, p)| [p.median, p.p10, p.p90]);
+        let values = || figures().chain(floor).filter(good);
         let low = values().reduce(f64::min)?;
         let high = values().reduce(f64::max)?;
         let first = points().map(|(size, _)| *size).min()?.max(1) as f64;

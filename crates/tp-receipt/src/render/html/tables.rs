@@ -1,5 +1,6 @@
 //! The page's tables.
 
+use super::super::sheet::{self, Cell, Sheet};
 use super::super::view;
 use super::{anchor, class, code, escape, section, table, wide};
 use crate::receipt::{FailFast, Receipt};
@@ -112,16 +113,12 @@ fn survivors(row: &FailFast, slowest: f64) -> String {
             .total_cmp(&a.after_ms.unwrap_or(f64::MAX))
     });
     for s in shown.iter().take(4) {
-        let figure = match (s.after_ms, s.error_ms) {
-            (None, _) => "unknown".to_owned(),
-            (Some(ms), error) if error > 0.0 => format!("{ms:.1} ms ± {error:.1}"),
-            (Some(ms), _) => format!("{ms:.1} ms"),
-        };
         let width = s.after_ms.unwrap_or(0.0).max(0.0) / slowest * 6.0;
         let _ = write!(
             out,
-            "<div><span class=\"bar\" style=\"width:{width:.2}rem\"></span>rank {}: {figure} (exit {})</div>",
+            "<div><span class=\"bar\" style=\"width:{width:.2}rem\"></span>rank {}: {} (exit {})</div>",
             s.rank,
+            sheet::after(s),
             escape(&s.end)
         );
     }
@@ -131,62 +128,32 @@ fn survivors(row: &FailFast, slowest: f64) -> String {
     out
 }
 
-/// What was not run, what was skipped, what is not here.
-pub fn left_out(receipt: &Receipt, out: &mut String) {
-    let mut rows: Vec<Vec<String>> = receipt
-        .not_run
-        .iter()
-        .map(|n| {
-            let arm = if n.arm.is_empty() {
-                "every arm".into()
-            } else {
-                escape(&n.arm)
-            };
-            vec![arm, code(&n.step), escape(&n.reason)]
-        })
-        .collect();
-    for s in &receipt.skipped {
-        let what = format!(
-            "{}: {} of {}",
-            code(&s.step),
-            view::plural(s.count, "check"),
-            escape(&s.group)
-        );
-        rows.push(vec![escape(&s.arm), what, escape(&s.reason)]);
+/// A table that the pages have in common, as a section of its own; nothing where it has no rows.
+pub fn sheet(of: &Sheet, out: &mut String) {
+    if !of.rows.is_empty() {
+        section(out, of.title);
+        rows(of, out);
+        out.push_str("</section>\n");
     }
-    for f in &receipt.set_aside {
-        rows.push(vec![
-            String::new(),
-            format!("file {}", code(&f.file)),
-            escape(&f.why),
-        ]);
-    }
-    section(out, "What was not run, or is not here");
-    if rows.is_empty() {
-        out.push_str("<p>Nothing: every step of the plan ran, and no check was skipped.</p>\n");
-    } else {
-        table(out, &["arm", "what", "why"], &rows);
-    }
-    out.push_str("</section>\n");
 }
 
-/// Hosts and versions.
-pub fn hosts(receipt: &Receipt, out: &mut String) {
-    section(out, "Hosts");
-    let rows: Vec<Vec<String>> = receipt
-        .hosts
-        .iter()
-        .map(|h| {
-            let versions: Vec<String> = h
-                .versions
-                .iter()
-                .map(|(k, v)| format!("{} {}", escape(k), code(v)))
-                .collect();
-            vec![code(&h.name), view::ranges(&h.ranks), versions.join(", ")]
-        })
-        .collect();
-    table(out, &["host", "ranks", "versions"], &rows);
-    out.push_str("</section>\n");
+fn rows(of: &Sheet, out: &mut String) {
+    let row = |row: &Vec<Cell>| row.iter().map(|cell| cell.render(escape, code)).collect();
+    let rows: Vec<Vec<String>> = of.rows.iter().map(row).collect();
+    table(out, of.head, &rows);
+    if of.more > 0 {
+        let _ = writeln!(out, "<p>{} more stand in receipt.json.</p>", of.more);
+    }
+}
+
+/// What was not run, what was skipped, what is not here; said also where that is nothing.
+pub fn left_out(receipt: &Receipt, out: &mut String) {
+    let of = sheet::left_out(receipt);
+    if of.rows.is_empty() {
+        section(out, of.title);
+        out.push_str("<p>Nothing: every step of the plan ran, and no check was skipped.</p>\n</section>\n");
+    }
+    sheet(&of, out);
 }
 
 /// Settings; those that are not defaults first, the others folded away.
@@ -194,140 +161,21 @@ pub fn settings(receipt: &Receipt, out: &mut String) {
     if receipt.settings.is_empty() {
         return;
     }
-    section(out, "Settings");
-    let head = ["name", "value", "from", "arms", "ranks"];
-    let rows = |default: bool| -> Vec<Vec<String>> {
-        let chosen = view::settings(receipt).filter(|s| (s.source == "default") == default);
-        chosen
-            .map(|s| {
-                vec![
-                    code(&s.name),
-                    code(&s.value),
-                    escape(&s.source),
-                    escape(&s.arms.join(", ")),
-                    view::ranges(&s.ranks),
-                ]
-            })
-            .collect()
-    };
-    let (set, defaults) = (rows(false), rows(true));
-    table(out, &head, &set);
-    if !defaults.is_empty() {
-        let _ = writeln!(out, "<details><summary>{} defaults</summary>", defaults.len());
-        table(out, &head, &defaults);
+    let (set, defaults) = (sheet::settings(receipt, false), sheet::settings(receipt, true));
+    section(out, set.title);
+    if set.rows.is_empty() {
+        out.push_str("<p>None: all are defaults.</p>\n");
+    } else {
+        rows(&set, out);
+    }
+    if !defaults.rows.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details><summary>{} defaults</summary>",
+            defaults.rows.len()
+        );
+        rows(&defaults, out);
         out.push_str("</details>\n");
     }
-    out.push_str("</section>\n");
-}
-
-/// Counters that moved.
-pub fn counters(receipt: &Receipt, out: &mut String) {
-    /// More rows than this are of use to a program only.
-    const SHOWN: usize = 500;
-    let moved: Vec<_> = receipt.counters.iter().filter(|c| c.before != c.after).collect();
-    if moved.is_empty() {
-        return;
-    }
-    section(out, "Counters that moved");
-    let show = |n: Option<u64>| n.map_or_else(|| "?".into(), |n| n.to_string());
-    let rows: Vec<Vec<String>> = moved
-        .iter()
-        .take(SHOWN)
-        .map(|c| {
-            let rank = c.rank.map(|r| r.to_string()).unwrap_or_default();
-            let step = format!("{} / {}", escape(&c.arm), escape(&c.step));
-            vec![
-                step,
-                rank,
-                code(&c.place),
-                escape(&c.name),
-                show(c.before),
-                show(c.after),
-            ]
-        })
-        .collect();
-    table(
-        out,
-        &["step", "rank", "place", "counter", "before", "after"],
-        &rows,
-    );
-    if moved.len() > SHOWN {
-        let _ = writeln!(out, "<p>{} more stand in receipt.json.</p>", moved.len() - SHOWN);
-    }
-    out.push_str("</section>\n");
-}
-
-/// Warnings with a documented code.
-pub fn warnings(receipt: &Receipt, out: &mut String) {
-    if receipt.warnings.is_empty() {
-        return;
-    }
-    section(out, "Warnings");
-    let rows: Vec<Vec<String>> = receipt
-        .warnings
-        .iter()
-        .map(|w| {
-            let steps = match w.steps.len() {
-                0..=4 => w.steps.join(", "),
-                n => format!("{} and {} more", w.steps[..3].join(", "), n - 3),
-            };
-            vec![
-                code(&w.code),
-                escape(&w.text),
-                escape(&steps),
-                view::ranges(&w.ranks),
-            ]
-        })
-        .collect();
-    table(out, &["code", "warning", "steps", "ranks"], &rows);
-    out.push_str("</section>\n");
-}
-
-/// Where all of this comes from.
-pub fn provenance(receipt: &Receipt, out: &mut String) {
-    section(out, "Where this comes from");
-    let binaries: Vec<String> = view::binaries(receipt).into_iter().map(code).collect();
-    let images: std::collections::BTreeSet<&String> =
-        receipt.hosts.iter().flat_map(|h| &h.image_sha256).collect();
-    let images: Vec<String> = images.into_iter().map(|i| code(i)).collect();
-    let names = if receipt.redacted {
-        "pseudonyms: hosts, users, addresses, serial numbers, GUIDs and paths are replaced; the same host has the same \
-         pseudonym in every receipt of one workstation"
-    } else {
-        "as they are"
-    };
-    let mut rows = vec![
-        vec!["source".to_owned(), code(&view::source(receipt))],
-        vec![
-            "orchestrator".into(),
-            escape(&format!("{} {}", receipt.tool.name, receipt.tool.version)),
-        ],
-        vec!["runner SHA-256".into(), binaries.join("<br>")],
-        vec![
-            "kernel image SHA-256".into(),
-            if images.is_empty() {
-                "none".into()
-            } else {
-                images.join("<br>")
-            },
-        ],
-        vec!["record SHA-256".into(), code(&receipt.derived_from.sha256)],
-        vec!["launcher".into(), escape(&receipt.launcher)],
-        vec!["began".into(), escape(&view::time(&receipt.started))],
-        vec![
-            "ended".into(),
-            escape(&view::time(receipt.ended.as_deref().unwrap_or("not"))),
-        ],
-        vec!["names".into(), names.into()],
-    ];
-    let plans = view::plans(receipt).into_iter();
-    rows.splice(4..4, plans.map(|(what, hash)| vec![what.into(), code(hash)]));
-    if receipt.resumed > 0 {
-        rows.push(vec![
-            "taken up again".into(),
-            view::plural(receipt.resumed.into(), "time"),
-        ]);
-    }
-    table(out, &["", ""], &rows);
     out.push_str("</section>\n");
 }
