@@ -146,7 +146,8 @@ fn conforms(schema: &Value, root: &Value, value: &Value, at: &str, wrong: &mut V
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
         _ => vec![kind],
     };
-    if !allowed.contains(&kind) && !(kind == "integer" && allowed.contains(&"number")) {
+    let fits = allowed.contains(&kind) || (kind == "integer" && allowed.contains(&"number"));
+    if !fits {
         wrong.push(format!("{at}: {kind}, not {allowed:?}"));
     }
     if schema["enum"]
