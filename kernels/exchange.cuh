@@ -137,17 +137,25 @@ __device__ __forceinline__ void store_pack(u8* base, u64 index, u64 bytes, uint4
     }
 }
 
-// The bound of one thread's waits. The clock, the abort word (host memory) and the poison are looked at once in 64 polls.
+// The bound of one thread's waits. The clock and the poison are looked at once in 64 polls, the abort word once in 2 ms:
+// it lies in host memory, and one GPU's reads of one line over a link wait for each other. Were it read as often as the
+// clock, all warps of a grid would read it at once as soon as a peer is late, and make this rank late in turn.
 struct Patience {
     u64 since = 0;
     u32 polls = 0;
+    u32 looks = 0;
 
     // 0: go on; else why to stop.
     __device__ __forceinline__ u32 lost(const u32* control, const u32* poison, u64 wait_ns) {
         if (__builtin_expect((++polls & 63) != 0, 1)) return 0;
         const u64 now = now_ns();
         if (since == 0) since = now;
-        if (load_relaxed_sys(control + CONTROL_ABORT) != 0 || load_relaxed_gpu(poison) != 0) return ABORTED;
+        if (load_relaxed_gpu(poison) != 0) return ABORTED;
+        const u32 due = (u32)((now - since) >> 21);
+        if (due != looks) {
+            looks = due;
+            if (load_relaxed_sys(control + CONTROL_ABORT) != 0) return ABORTED;
+        }
         return now - since >= wait_ns ? TIMED_OUT : 0;
     }
 };

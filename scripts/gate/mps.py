@@ -27,7 +27,7 @@ class Mps:
         if not self.folder:
             return
         try:
-            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit -t 2\n", timeout=15, check=False, capture_output=True)
+            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit -t 1\n", timeout=15, check=False, capture_output=True)
         except subprocess.TimeoutExpired:
             pass
         # The daemon removes its pipes a moment after it has answered.

@@ -261,13 +261,22 @@ fn abilities(items: &[Item], libraries: &[Finding]) -> Vec<Ability> {
     };
     let shm = state("shared memory") != State::No;
     let ports = state("RDMA ports") == State::Ok;
-    let missing = |needs: &[&str]| {
+    let gpu = |command: &str, needs: &[&str], how: &str| {
         let gone: Vec<&str> = needs.iter().copied().filter(|n| !has(n)).collect();
-        if gone.is_empty() {
-            "not opened by this runner yet".to_owned()
-        } else {
-            format!("lacks {}", gone.join(", "))
+        match gone.is_empty() {
+            true => ability(command, true, how),
+            false => ability(command, false, &format!("lacks {}", gone.join(", "))),
         }
+    };
+    let sums = if has("kernels") {
+        "sums in rank order"
+    } else {
+        "two ranks; more need the kernels"
+    };
+    let wires = if ports {
+        "over verbs, shm and tcp"
+    } else {
+        "over shm and tcp"
     };
     vec![
         ability(
@@ -302,13 +311,9 @@ fn abilities(items: &[Item], libraries: &[Finding]) -> Vec<Ability> {
             false,
             "needs the verbs wire, which this runner does not drive yet",
         ),
-        ability("suite nccl", false, &missing(&["libcuda", "kernels", "libnccl"])),
-        ability("suite mailbox", false, &missing(&["libcuda", "kernels"])),
-        ability(
-            "suite roce",
-            false,
-            &missing(&["libcuda", "kernels", "libibverbs"]),
-        ),
+        gpu("suite nccl", &["libcuda", "libnccl"], sums),
+        gpu("suite mailbox", &["libcuda", "kernels"], "ranks of one host"),
+        gpu("suite roce", &["libcuda", "kernels"], wires),
     ]
 }
 

@@ -249,7 +249,7 @@ fn extended(world: World, all: &mut Vec<Case>) {
             all.extend([case, case.at(Place::InPlace)]);
         }
     }
-    // What −0, NaN, infinities and subnormals become, below and above the routing threshold.
+    // What −0, NaN, infinities and subnormals become, below and above the routing threshold (field cases 131, 133).
     for (op, dtype) in reductions().filter(|(_, d)| !matches!(d, DType::U8 | DType::I32 | DType::I64)) {
         for bytes in [4096, 524_288] {
             all.push(new(What::AllReduce(op), dtype, bytes).special());

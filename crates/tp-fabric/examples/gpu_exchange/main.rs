@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! gpu_exchange [--ranks N] [--inbox pinned|device|both] [--check none|quick|full] [--bench none|quick|full]
-//!              [--fail] [--gpu N] [--image FILE] [--sweep]
+//!              [--fail] [--gpu N | --spread] [--image FILE] [--sweep]
 //! ```
-//! Starts itself once a rank and needs an MPS daemon whose `CUDA_MPS_PIPE_DIRECTORY` it inherits: without one the ranks'
-//! kernels take turns instead of running at once. Results are compared with the oracle, bit for bit; latencies are
-//! medians of CUDA events, printed as JSON lines and as a table. Exit code 0: all passed; 1: a check failed; 3: the GPU
-//! cannot be used.
+//! Starts itself once a rank. With `--spread` rank r has GPU r; else the ranks share one and need an MPS daemon whose
+//! `CUDA_MPS_PIPE_DIRECTORY` it inherits: without one their kernels take turns instead of running at once. Results are
+//! compared with the oracle, bit for bit; latencies are medians of CUDA events, printed as JSON lines and as a table. Exit
+//! code 0: all passed; 1: a check failed; 3: the GPU cannot be used.
 
 mod bench;
 mod checks;
@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) fail: bool,
     pub(crate) sweep: bool,
     pub(crate) gpu: usize,
+    /// Rank r has GPU r; else all share one.
+    pub(crate) spread: bool,
     pub(crate) image: Option<std::path::PathBuf>,
 }
 
@@ -50,6 +52,7 @@ impl Options {
             fail: false,
             sweep: false,
             gpu: 0,
+            spread: false,
             image: None,
         };
         while let Some(word) = words.next() {
@@ -65,6 +68,7 @@ impl Options {
                 "--check" => this.check = depth(&value()?)?,
                 "--bench" => this.bench = depth(&value()?)?,
                 "--fail" => this.fail = true,
+                "--spread" => this.spread = true,
                 "--sweep" => this.sweep = true,
                 "--gpu" => this.gpu = number(&value()?)?,
                 "--image" => this.image = Some(value()?.into()),

@@ -13,6 +13,7 @@ use tp_fabric::types::Rank;
 pub(crate) struct Scene {
     pub(crate) device: Arc<Device>,
     pub(crate) meeting: PipeMeeting,
+    pub(crate) spread: bool,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
 }
@@ -25,7 +26,8 @@ impl Scene {
 
     /// The measured configuration, for ranks that share one GPU.
     pub(crate) fn config(&self, kind: InboxKind, wait: Duration) -> Result<MailboxConfig, GpuError> {
-        let (ranks, multiprocessors) = (self.meeting.world().0, self.device.multiprocessors()?);
+        let ranks = if self.spread { 1 } else { self.meeting.world().0 };
+        let multiprocessors = self.device.multiprocessors()?;
         Ok(MailboxConfig::of(kind, ranks, multiprocessors, wait))
     }
 
@@ -54,7 +56,12 @@ pub(crate) fn run(options: &Options, meeting: PipeMeeting) -> ExitCode {
 
 fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuError> {
     let image = image(options)?;
-    let device = Arc::new(Device::open(options.gpu, Some(&image))?);
+    let gpu = if options.spread {
+        meeting.rank().index()
+    } else {
+        options.gpu
+    };
+    let device = Arc::new(Device::open(gpu, Some(&image))?);
     if meeting.rank() == Rank(0) {
         println!(
             "{}, {} ranks, image of {} bytes",
@@ -67,6 +74,7 @@ fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuEr
     let mut scene = Scene {
         device,
         meeting,
+        spread: options.spread,
         passed: 0,
         failed: 0,
     };

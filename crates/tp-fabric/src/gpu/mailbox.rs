@@ -15,6 +15,7 @@ use crate::oracle;
 use crate::types::{DType, Rank, ReduceOp, WireKind, World};
 use cudarc::driver::sys;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The small path of 2 to 8 ranks of one host ([`SmallPath`]). Its calls go on one stream, in one order, and may be captured
 /// into graphs: the count of operations lies in device memory. Addresses need no alignment; 0 bytes do nothing.
@@ -27,6 +28,8 @@ pub struct Mailbox {
     lanes: Lanes,
     state: DeviceBytes,
     control: Control,
+    /// The peer of the transfer that was enqueued last, plus 1; 0: it was of all ranks. A record counts members.
+    last_pair: AtomicU32,
 }
 
 /// Where the poison lies in the state; the counters follow at this distance.
@@ -81,6 +84,7 @@ impl Mailbox {
             lanes,
             state,
             control,
+            last_pair: AtomicU32::new(0),
         })
     }
 
@@ -190,7 +194,9 @@ impl SmallPath for Mailbox {
     }
 
     fn record(&self) -> Option<FailureRecord> {
-        self.control.record(&self.lanes.same.ranks)
+        let pair = self.last_pair.load(Ordering::Relaxed).checked_sub(1);
+        let group = pair.and_then(|peer| self.lanes.pairs[peer as usize].as_ref());
+        self.control.record(&group.unwrap_or(&self.lanes.same).ranks)
     }
 
     fn abort(&self, _: &str) {
@@ -207,6 +213,11 @@ impl SmallPath for Mailbox {
             )));
         }
         let group = self.group(transfer)?;
+        let pair = match transfer.who {
+            Who::All => 0,
+            Who::Pair(peer) => peer.0 + 1,
+        };
+        self.last_pair.store(pair, Ordering::Relaxed);
         let tuning = match transfer.send_stride {
             0 => self.config.tuning,
             _ => self.config.tuning.scattering(),
