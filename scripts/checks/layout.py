@@ -22,6 +22,16 @@ ARROWS = {
     "tf-tp-test": {"tp-fabric", "tp-hca", "tp-receipt"},
     "tp-orchestrate": {"tp-hca", "tp-receipt"},
 }
+# Calls and paths that only Linux has stand in a crate's `os` module, where each has a portable twin; a workstation is often a
+# Mac. Text for people and the generated bindings may name them.
+LINUX_ONLY = re.compile(
+    r"\bpipe2\b|\baccept4\b|TCP_KEEP(?:IDLE|ALIVE|INTVL|CNT)|TcpKeepalive|POLLRDHUP|sched_[gs]etaffinity|\bCpuSet\b|pdeathsig"
+    r"|PR_SET_|\bprctl\(|\bO_TMPFILE\b|\bO_PATH\b|posix_fallocate|\bfallocate\b|[TS]IOC\w*OUTQ|memfd_create|\beventfd\b|\bepoll\w*\(|\btimerfd|"
+    r"\bsignalfd|\bsetns\b|\bunshare\(|\bstatx\b|SO_PEERCRED|\bsyncfs\b|\binotify|MADV_(?:DONTFORK|NOHUGEPAGE|POPULATE)|\"/proc/(?!sys/kernel)"
+)
+LINUX_PLACES = re.compile(r"/os/|/os\.rs$")
+# The one has rtnetlink in a module with a portable twin of its own, the other a script that runs on the ranks' hosts.
+LINUX_ALLOWED = {"crates/tp-hca/src/route.rs", "crates/tp-orchestrate/src/exec/leftovers.rs"}
 REQUIRED = """
 .ci/run Cargo.lock Cargo.toml CHANGELOG.md LICENSE-APACHE LICENSE-MIT README.md SECURITY.md THIRD_PARTY_NOTICES.md
 deny.toml docs hosts/local.toml rust-toolchain.toml scripts/demo scripts/test
@@ -78,6 +88,19 @@ def text_faults(root, files):
                     yield f"{path}:{number}: `{hit.group(0)}` names a machine's path or a registry host"
 
 
+def linux_names(root, files):
+    for path in files:
+        if not re.match(r"crates/[^/]+/src/.*\.rs$", path) or path in GENERATED | LINUX_ALLOWED or LINUX_PLACES.search(path):
+            continue
+        text = open(os.path.join(root, path), encoding="utf-8").read()
+        # Tests run where they can and say so.
+        code = re.split(r"\n#\[cfg\((?:all\()?test\b", text)[0]
+        for number, line in enumerate(code.splitlines(), 1):
+            hit = LINUX_ONLY.search(line.split("//")[0])
+            if hit:
+                yield f"{path}:{number}: `{hit.group(0)}` is Linux's alone: it belongs in the crate's os module, beside a portable twin"
+
+
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)(?:#[^)]*)?\)")
 
 
@@ -92,7 +115,7 @@ def main():
     root = subprocess.run(["git", "rev-parse", "--show-toplevel"], check=True, capture_output=True,
                           cwd=os.path.dirname(os.path.abspath(__file__))).stdout.decode().strip()
     files = git_files(root)
-    faults = list(arrows(root)) + list(text_faults(root, files)) + list(doc_links(root, files))
+    faults = list(arrows(root)) + list(text_faults(root, files)) + list(doc_links(root, files)) + list(linux_names(root, files))
     faults += [f"{p} is not there" for p in REQUIRED if not os.path.exists(os.path.join(root, p))]
     faults += [f"{p} is not executable" for p in EXECUTABLE
                if os.path.exists(os.path.join(root, p)) and not os.access(os.path.join(root, p), os.X_OK)]

@@ -314,3 +314,24 @@ fn ranks_out_of_step_are_told_which_call_each_is_in() {
     ends[0].says(&["out of step", "`load`", "rank 2", "`warm`"]);
     ends[2].says(&["out of step", "`warm`", "rank 0", "`load`"]);
 }
+
+#[test]
+fn interrupted_calls_are_taken_up_again() {
+    let scene = Scene::new();
+    let script = "usr1 session sleep:300 plan:100000 end-plan close";
+    let receives = "usr1 session recv recv close";
+    let mut ranks = scene.start_all(&[], &[script, receives, receives]);
+    for rank in &mut ranks {
+        rank.line("handles", LIMIT);
+    }
+    let until = Instant::now() + Duration::from_millis(700);
+    while Instant::now() < until {
+        for rank in &ranks {
+            rank.signal(Signal::SIGUSR1);
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    for rank in ranks {
+        rank.end(LIMIT).code_is(0).says(&["closed"]);
+    }
+}

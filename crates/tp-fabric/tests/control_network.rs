@@ -197,3 +197,68 @@ fn a_master_whose_first_address_is_dead_is_reached_by_the_next() {
         .code_is(70)
         .says(&["rank-zero port 29500", "2001:db8::77: ", "192.0.2.77: "]);
 }
+
+/// Two ranks that meet over a cable; each says at which address the others reach it.
+fn addresses(cable: &Cable, scene: &Scene, master: &str) -> [String; 2] {
+    let extra = [("TF_TP_MASTER", master)];
+    let mut ranks = [0, 1].map(|rank| cable.start(scene, rank, &extra, "group barrier:x close"));
+    let said = [0, 1].map(|rank: usize| ranks[rank].line("address=", LIMIT)["address=".len()..].to_owned());
+    for rank in ranks {
+        rank.end(LIMIT).code_is(0);
+    }
+    said
+}
+
+#[test]
+fn addresses_on_the_loopback_device_over_unnumbered_links_are_legal() {
+    let scene = Scene::elsewhere(PORT);
+    let Some(cable) = Cable::new("unn") else { return };
+    for (end, own, other) in [(0, 7, 8), (1, 8, 7)] {
+        cable.at(end, "address flush dev tpc0");
+        cable.at(end, "link set lo up");
+        cable.at(end, &format!("address add 198.51.100.{own}/32 dev lo"));
+        cable.at(
+            end,
+            &format!("route add 198.51.100.{other}/32 dev tpc0 src 198.51.100.{own}"),
+        );
+    }
+    assert_eq!(
+        addresses(&cable, &scene, "198.51.100.7"),
+        ["198.51.100.7", "198.51.100.8"]
+    );
+}
+
+#[test]
+fn a_rank_is_reached_at_the_source_of_its_route_to_the_master() {
+    let scene = Scene::elsewhere(PORT);
+    let Some(cable) = Cable::new("src") else { return };
+    for end in [0, 1] {
+        // An earlier interface with an address that leads nowhere, and another on the cable's own subnet.
+        for (name, address) in [
+            ("tpa0", format!("203.0.113.{}/24", 9 + end)),
+            ("tpb0", format!("192.0.2.{}/24", 50 + end)),
+        ] {
+            cable.at(end, &format!("link add {name} type veth peer name {name}x"));
+            cable.at(end, &format!("address add {address} dev {name} metric 1000"));
+            cable.at(end, &format!("link set {name} up"));
+            cable.at(end, &format!("link set {name}x up"));
+        }
+    }
+    assert_eq!(addresses(&cable, &scene, "192.0.2.1"), ["192.0.2.1", "192.0.2.2"]);
+}
+
+#[test]
+fn hosts_with_ipv6_alone_meet_whether_the_master_has_brackets_or_not() {
+    let scene = Scene::elsewhere(PORT);
+    let Some(cable) = Cable::new("six") else { return };
+    for end in [0, 1] {
+        cable.at(end, "address flush dev tpc0");
+        cable.at(
+            end,
+            &format!("address add 2001:db8::{}/64 dev tpc0 nodad", end + 1),
+        );
+    }
+    for master in ["2001:db8::1", "[2001:db8::1]"] {
+        assert_eq!(addresses(&cable, &scene, master), ["2001:db8::1", "2001:db8::2"]);
+    }
+}

@@ -367,6 +367,20 @@ fn a_variable_that_contradicts_the_launcher_is_refused() {
         "the same number, written otherwise"
     );
 
+    for (extra, says) in [
+        (
+            ("TF_TP_WORLD", "3"),
+            "torchrun started this rank with WORLD_SIZE `2`: unset TF_TP_WORLD",
+        ),
+        (
+            ("TF_TP_MASTER", "127.0.0.2"),
+            "torchrun started this rank with MASTER_ADDR `localhost`: unset TF_TP_MASTER",
+        ),
+    ] {
+        let error = refused(&with(extra));
+        assert!(error.contains(extra.0) && error.contains(says), "{error}");
+    }
+
     // An option is typed by whoever knows better, and an orchestrator has launched this rank itself.
     let mut sources = Sources::of(torchrun);
     sources.options.insert("TF_TP_RANK".into(), "0".into());

@@ -52,9 +52,7 @@ impl About {
             name: os::host_name(),
             machine_id: read("etc/machine-id").or_else(|| read("var/lib/dbus/machine-id")),
             boot_id: read("proc/sys/kernel/random/boot_id"),
-            network_namespace: std::fs::read_link("/proc/self/ns/net")
-                .ok()
-                .map(|link| link.display().to_string()),
+            network_namespace: os::network_namespace(),
             system: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
             kernel: os::kernel_release(),
             libc: os::libc_version(),

@@ -44,8 +44,7 @@ fn system() -> Item {
 
 /// Version of the NVIDIA kernel driver, where one is loaded.
 pub(super) fn nvidia_driver() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    driver_version(&text)
+    driver_version(&os::nvidia_driver()?)
 }
 
 /// The version in the driver's line, which differs between the open and the closed modules in the words before it.

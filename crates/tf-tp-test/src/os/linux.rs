@@ -58,6 +58,17 @@ pub fn kernel_release() -> String {
         .to_owned()
 }
 
+/// What the NVIDIA kernel driver says of itself, where one is loaded.
+pub fn nvidia_driver() -> Option<String> {
+    fs::read_to_string("/proc/driver/nvidia/version").ok()
+}
+
+/// The network namespace of this process.
+pub fn network_namespace() -> Option<String> {
+    let link = fs::read_link("/proc/self/ns/net").ok()?;
+    Some(link.display().to_string())
+}
+
 /// Shared-memory files whose names begin with `prefix`, with their sizes in bytes.
 pub fn ipc_leftovers(prefix: &str) -> Vec<(String, u64)> {
     let Ok(entries) = fs::read_dir("/dev/shm") else {

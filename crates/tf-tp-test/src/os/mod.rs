@@ -16,7 +16,7 @@ use portable as sys;
 
 pub use sys::{
     available_memory, die_with_parent, ipc_leftovers, is_stopped, kernel_release, libc_version, may_have_gpu,
-    other_runners, reap,
+    network_namespace, nvidia_driver, other_runners, reap,
 };
 
 /// A runner that another run started.

@@ -20,6 +20,16 @@ pub fn kernel_release() -> String {
     std::env::consts::OS.to_owned()
 }
 
+/// Not known.
+pub fn nvidia_driver() -> Option<String> {
+    None
+}
+
+/// There are none.
+pub fn network_namespace() -> Option<String> {
+    None
+}
+
 /// Shared-memory objects cannot be listed here.
 pub fn ipc_leftovers(_prefix: &str) -> Vec<(String, u64)> {
     Vec::new()

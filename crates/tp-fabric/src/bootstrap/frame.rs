@@ -103,6 +103,8 @@ impl Reader {
         let body = self.buffer.split_off(HEADER + head.op);
         let op = self.buffer.split_off(HEADER);
         let op = String::from_utf8(op).map_err(|_| "sent an operation name that is not text".to_owned())?;
+        // It ends up in messages: one line, nothing that a terminal would obey.
+        let op = crate::text::line(&op, OP_MAX);
         *self = Self::default();
         Ok(Some(Frame {
             kind: head.kind,

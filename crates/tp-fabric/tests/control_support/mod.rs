@@ -297,6 +297,10 @@ mod rank {
                 let seen = group.report.visitors.clone();
                 let boot = group.report.connect + group.report.agree;
                 println!(
+                    "address={}",
+                    group.report.address.map_or("none".to_owned(), |a| a.to_string())
+                );
+                println!(
                     "boot_us={} identity_us={}",
                     boot.as_micros(),
                     group.report.identity.as_micros()
@@ -324,6 +328,15 @@ mod rank {
             }
             "control" => send_raw(&mut state.raw[0], &garbage("TPFT", argument)),
             "plan-raw" => send_raw(&mut state.raw[1], &garbage("TPPL", argument)),
+            // A handler that does nothing, so that waits are interrupted and not restarted.
+            "usr1" => {
+                use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+                extern "C" fn nothing(_: i32) {}
+                let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+                // SAFETY: the handler does nothing, which is safe at any moment.
+                unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+                println!("handles");
+            }
             "wall" => {
                 let now = std::time::SystemTime::now();
                 let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
