@@ -212,7 +212,8 @@ fn ten_thousand_plans_arrive_in_order_spinning_or_blocked() {
         assert_eq!(lags.len(), COUNT);
         println!(
             "spin {spin:?}, {COUNT} plans of 1 KiB: median lag {} ns, p99 {} ns",
-            lags[COUNT / 2], lags[COUNT * 99 / 100]
+            lags[COUNT / 2],
+            lags[COUNT * 99 / 100]
         );
     }
 }
