@@ -13,6 +13,9 @@
   version,
   revision,
   kernels,
+  # What its build looks for with pkg-config.
+  links ? [ ],
+  pkg-config,
 }:
 rustPlatform.buildRustPackage {
   inherit pname version;
@@ -27,7 +30,8 @@ rustPlatform.buildRustPackage {
   # was built from what it should.
   doCheck = false;
 
-  nativeBuildInputs = [ patchelf ];
+  nativeBuildInputs = [ patchelf ] ++ lib.optional (links != [ ]) pkg-config;
+  buildInputs = links;
   env = {
     TP_REVISION = revision;
     TP_KERNELS = "require";

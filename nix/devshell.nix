@@ -8,6 +8,8 @@
   git,
   iproute2,
   openssh,
+  openssl,
+  pkg-config,
   python3,
   rdma-core,
   rustc,
@@ -25,6 +27,8 @@ mkShell {
     git
     iproute2
     openssh
+    openssl
+    pkg-config
     python3
     rustc
     rustfmt

@@ -24,6 +24,11 @@ final: _prev: {
       tp-orchestrate = crate {
         pname = "tp-orchestrate";
         description = "The orchestrator of tp-bringup: one process drives all hosts";
+        # Its SSH; the runner, which is pushed to hosts, has none.
+        links = [
+          final.openssl
+          final.zlib
+        ];
       };
       all = callPackage ./all.nix { inherit version tf-tp-test tp-orchestrate; };
       portable = callPackage ./portable.nix { inherit version revision kernels; };

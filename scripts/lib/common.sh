@@ -37,7 +37,8 @@ need_cargo() {
 need_deb() {
   local command=$1
   shift
-  command -v "$command" >/dev/null 2>&1 && return 0
+  # With NEED_FRESH the command alone does not show that the packages are there.
+  [ -n "${NEED_FRESH:-}" ] || ! command -v "$command" >/dev/null 2>&1 || return 0
   if ! command -v apt-get >/dev/null 2>&1; then
     say "no $command, and no apt-get to install $* with"
     return 1
@@ -54,6 +55,30 @@ need_deb() {
   fi
   DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -qq -y install --no-install-recommends "$@" >/dev/null
   command -v "$command" >/dev/null 2>&1
+}
+
+# need_build_tools: a C linker, and OpenSSL's headers, which the orchestrator's SSH is built with. Where those cannot be
+# installed OpenSSL is built from source: SSL_FEATURES is then what cargo is to be called with.
+SSL_FEATURES=""
+need_build_tools() {
+  command -v cc >/dev/null 2>&1 || need_deb cc gcc libc6-dev || die "a C linker is needed: install gcc"
+  # The flake's shell has them where pkg-config says.
+  if command -v pkg-config >/dev/null 2>&1 && pkg-config --exists openssl; then return 0; fi
+  NEED_FRESH=1 need_deb pkg-config pkg-config libssl-dev || true
+  if command -v pkg-config >/dev/null 2>&1 && pkg-config --exists openssl; then return 0; fi
+  if command -v perl >/dev/null 2>&1 && command -v make >/dev/null 2>&1; then
+    say "no headers of OpenSSL (libssl-dev, openssl-devel): building it from source"
+    SSL_FEATURES="--features tp-orchestrate/vendored-openssl"
+    return 0
+  fi
+  die "OpenSSL's headers are needed: install libssl-dev and pkg-config (openssl-devel and pkgconf on Fedora), or perl and make"
+}
+
+# need_pip: Python's installer of wheels. Returns 1, saying so, where it cannot be had.
+need_pip() {
+  python3 -c 'import pip, venv, ensurepip' 2>/dev/null && return 0
+  NEED_FRESH=1 need_deb python3 python3-pip python3-venv || true
+  python3 -c 'import pip, venv, ensurepip' 2>/dev/null || { say "no pip and no venv (Debian: python3-pip, python3-venv)"; return 1; }
 }
 
 # cargo_tool NAME VERSION: a pinned cargo tool in the cache, built once; prints the folder that holds it.
@@ -81,10 +106,7 @@ NVCC_WHEELS="nvidia-cuda-nvcc==$NVCC nvidia-nvvm==$NVCC nvidia-cuda-crt==$NVCC n
 cuda_nvcc() {
   local dir=$CACHE/tools/cuda-$NVCC found
   if [ ! -e "$dir/complete" ]; then
-    if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
-      say "nvcc $NVCC needs Python's venv (Debian: python3-venv)"
-      return 1
-    fi
+    need_pip || return 1
     say "installing nvcc $NVCC once, into $dir"
     (
       flock 9

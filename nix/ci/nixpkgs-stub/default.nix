@@ -133,6 +133,14 @@ let
       cargo-deny = final.command "cargo-deny" [ "/usr/bin/true" ];
       nixfmt-tree = final.command "nixfmt-tree" [ "/usr/bin/true" ];
       patchelf = final.command "patchelf" [ "/host-patchelf/patchelf" ];
+      pkg-config = final.command "pkg-config" [ "/usr/bin/pkg-config" ];
+      # The host's, which its pkg-config knows.
+      openssl = final.command "openssl" [ "/usr/bin/openssl" ];
+      zlib = hostTool {
+        pname = "zlib";
+        links = [ ];
+        script = "mkdir -p $out/lib";
+      };
       openssh = final.command "openssh" [ "/usr/bin/ssh" ];
       gcc = final.command "gcc" [ "/usr/bin/gcc" ];
       git = final.command "git" [ "/usr/bin/git" ];
