@@ -163,6 +163,7 @@ fn memory(plan: &bench::Plan, world: World, ranks_here: u32, available: Option<u
 mod tests {
     use super::*;
 
+    /// Case 29: on unified memory such a size would freeze the host.
     #[test]
     fn sizes_beyond_the_free_memory_are_refused_by_name() {
         let plan = bench::Plan::parse("all_gather", "1G", None).unwrap();

@@ -24,6 +24,11 @@ fn the_troubleshooting_page_is_the_signature_table() {
 fn the_orchestrate_page_names_every_command_and_key() {
     let page = fs::read_to_string(common::root().join("docs/orchestrate.md")).unwrap();
     let words = [
+        "init",
+        "doctor",
+        "env",
+        "--all",
+        "mtu",
         "hca",
         "plan",
         "run",

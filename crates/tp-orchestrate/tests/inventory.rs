@@ -62,6 +62,10 @@ fn every_wrong_thing_is_named_with_its_place() {
             hosts("[[host]]\nname = \"a\"\nrnaks = 1\n"),
             "x.toml:7:1: unknown key `rnaks` in [[host]] 1; did you mean `ranks`?",
         ),
+        (
+            HEAD.replace("\"ssh\"", "\"slurm\"\ndeploy = \"push\""),
+            "x.toml:2:1: `deploy = \"push\"` does not go with `launcher = \"slurm\"`: Slurm starts programs and sends none; put the runner where all nodes see it and leave `deploy` out",
+        ),
         // A host without ranks.
         (
             hosts("[[host]]\nname = \"a\"\nranks = 0\n"),

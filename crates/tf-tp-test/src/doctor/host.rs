@@ -2,6 +2,7 @@
 
 use super::{Item, State};
 use crate::os;
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use tp_fabric::settings::Sources;
@@ -23,7 +24,7 @@ pub(super) fn items(sources: &Sources) -> Vec<Item> {
         shared_memory(),
         memlock(),
         port(sources),
-        uverbs(),
+        uverbs(Path::new("/")),
     ];
     items.extend(disks());
     items.extend(leftovers());
@@ -90,17 +91,28 @@ fn free_bytes(fs: &nix::sys::statvfs::Statvfs) -> u64 {
     u64::from(fs.blocks_available()).saturating_mul(u64::from(fs.fragment_size()))
 }
 
-/// Other runners on this host: of a run that is under way, or that was left.
+/// Other runs on this host: under way, or left behind. One item a session; who looks too has none.
 fn processes() -> Vec<Item> {
-    os::other_runners().iter().map(process).collect()
+    by_session(&os::other_runners())
 }
 
-fn process(found: &os::OtherRunner) -> Item {
-    let session = found.session.as_deref().unwrap_or("none");
-    let text = format!("pid {} of user {}, session {session}", found.pid, found.user);
-    Item::new("other runner", State::Warn, text).fix(
-        "wait for that run, or end what an interrupted one left (tp-orchestrate stop); what others started is theirs to end",
-    )
+fn by_session(found: &[os::OtherRunner]) -> Vec<Item> {
+    let mut sessions: BTreeMap<&str, Vec<&os::OtherRunner>> = BTreeMap::new();
+    for other in found {
+        if let Some(session) = &other.session {
+            sessions.entry(session).or_default().push(other);
+        }
+    }
+    let item = |(session, others): (&str, Vec<&os::OtherRunner>)| {
+        let pids: Vec<String> = others.iter().map(|other| other.pid.to_string()).collect();
+        let user = others.first().map_or(0, |other| other.user);
+        let text = format!("session {session} of user {user}, pid {}", pids.join(", "));
+        Item::new("other run", State::Warn, text).fix(
+            "wait for that run, or end what an interrupted one left (tp-orchestrate stop); what others started is theirs to \
+             end",
+        )
+    };
+    sessions.into_iter().map(item).collect()
 }
 
 fn processors() -> Item {
@@ -176,12 +188,14 @@ fn port(sources: &Sources) -> Item {
     }
 }
 
-fn uverbs() -> Item {
+/// The files by which RDMA devices are opened, against the devices that sysfs shows; `root` stands for `/`.
+fn uverbs(root: &Path) -> Item {
     let name = "RDMA device files";
-    let seen = Path::new("/sys/class/infiniband")
+    let seen = root
+        .join("sys/class/infiniband")
         .read_dir()
         .is_ok_and(|mut d| d.next().is_some());
-    let files = Path::new("/dev/infiniband").read_dir().map_or(0, |entries| {
+    let files = root.join("dev/infiniband").read_dir().map_or(0, |entries| {
         entries
             .flatten()
             .filter(|e| e.file_name().to_string_lossy().starts_with("uverbs"))
@@ -192,7 +206,7 @@ fn uverbs() -> Item {
         (true, _) => Item::new(
             name,
             State::No,
-            "devices are visible in sysfs but /dev/infiniband has no uverbs file",
+            "visible in sysfs, cannot open uverbs: /dev/infiniband has no uverbs file",
         )
         .fix("load ib_uverbs; start the container with --device /dev/infiniband"),
         (false, _) => Item::new(name, State::No, "none: /dev/infiniband has no uverbs file"),
@@ -219,6 +233,45 @@ fn leftovers() -> Option<Item> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Case 74: a container with the devices in sysfs and no files to open them by.
+    #[test]
+    fn devices_that_are_visible_and_cannot_be_opened() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("sys/class/infiniband/rocep1s0f0")).unwrap();
+        let item = uverbs(root.path());
+        assert!(
+            item.state == State::No && item.text.starts_with("visible in sysfs, cannot open uverbs"),
+            "{item:?}"
+        );
+        assert!(item.fix.unwrap().contains("--device /dev/infiniband"));
+        std::fs::create_dir_all(root.path().join("dev/infiniband")).unwrap();
+        std::fs::write(root.path().join("dev/infiniband/uverbs0"), "").unwrap();
+        assert_eq!(uverbs(root.path()).state, State::Ok);
+    }
+
+    #[test]
+    fn other_runs_are_told_by_session() {
+        let other = |pid, session: Option<&str>| os::OtherRunner {
+            pid,
+            user: 1000,
+            session: session.map(str::to_owned),
+        };
+        let items = by_session(&[
+            other(7, Some("b")),
+            other(8, None),
+            other(9, Some("a")),
+            other(10, Some("b")),
+        ]);
+        let texts: Vec<_> = items.iter().map(|item| item.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "session a of user 1000, pid 9",
+                "session b of user 1000, pid 7, 10"
+            ]
+        );
+    }
 
     #[test]
     fn the_drivers_version_is_found_in_either_wording() {

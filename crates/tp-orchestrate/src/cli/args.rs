@@ -21,8 +21,14 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write an inventory by asking the hosts
+    Init(InitArgs),
+    /// Look at every host at once, change nothing, and say what would mend each finding
+    Doctor(DoctorArgs),
     /// Show which RDMA ports the ranks pick, and why
     Hca(HcaArgs),
+    /// Print the variables that an engine should be started with
+    Env(EnvArgs),
     /// Print what `run` would do: every command, on every host, in order
     Plan(PlanArgs),
     /// Bring the runner to every host
@@ -77,6 +83,83 @@ pub struct HcaArgs {
     /// Print one JSON document and nothing else on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The hosts, rank 0's first: addresses or aliases of ~/.ssh/config; USER@HOST where the user differs
+    #[arg(required_unless_present = "local", conflicts_with = "local")]
+    pub hosts: Vec<String>,
+    /// Ranks on this machine instead: how many
+    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub local: Option<u32>,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    pub name: String,
+    /// Where the inventory goes, which must not exist; standard output unless given
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The runner; the tf-tp-test beside this program unless given
+    #[arg(long, value_name = "FILE")]
+    pub runner: Option<PathBuf>,
+    /// Print one JSON document and nothing else on standard output: the inventory's text and what was found
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// Also show what is well, and notes
+    #[arg(long)]
+    pub all: bool,
+    /// Start no rank: leave out the collective at the end
+    #[arg(long)]
+    pub no_collective: bool,
+    /// Print one JSON document and nothing else on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `env`.
+#[derive(Debug, Args)]
+pub struct EnvArgs {
+    /// Where.
+    #[command(flatten)]
+    pub target: Target,
+    /// Only this rank; every rank unless given
+    #[arg(long, value_name = "N", conflicts_with = "host")]
+    pub rank: Option<u32>,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// How: sh (export lines), dotenv (NAME=value lines), json
+    #[arg(long, value_name = "FORMAT", default_value = "sh")]
+    pub format: EnvFormat,
+    /// Write one file a host, HOST.env, into this directory, which is made where it is missing
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["rank", "host", "json"])]
+    pub into: Option<PathBuf>,
+    /// Refuse unless this receipt's run passed with the same ports
+    #[arg(long, value_name = "DIR")]
+    pub proved_by: Option<PathBuf>,
+    /// As --format json, for the sake of scripts that give it to every command
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Forms of `env`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum EnvFormat {
+    /// Lines that a shell reads.
+    Sh,
+    /// Lines that Docker and Compose read.
+    Dotenv,
+    /// One document.
+    Json,
 }
 
 /// Arguments of `plan`.

@@ -1,7 +1,11 @@
 //! The command line: parsed whole and checked before anything is opened.
 
 mod args;
+mod doctor;
+mod env;
 mod hca;
+mod hosts;
+mod init;
 mod out;
 mod plan;
 mod push;
@@ -40,6 +44,9 @@ pub fn entry(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn dispatch(cli: Cli) -> Result<u8, Error> {
     match cli.command {
+        Command::Init(args) => init::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Env(args) => env::run(&args),
         Command::Hca(args) => hca::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Push(args) => push::run(&args),

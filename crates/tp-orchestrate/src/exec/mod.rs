@@ -208,7 +208,7 @@ impl Run<'_> {
 }
 
 /// 32 random bytes as hex, for one step.
-fn secret() -> Result<String, Error> {
+pub(crate) fn secret() -> Result<String, Error> {
     random_hex(32)
 }
 

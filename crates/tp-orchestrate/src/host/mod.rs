@@ -4,10 +4,12 @@
 //! as [`Message`]s on one channel for all ranks of a step, so that the executor is one loop without locks.
 
 mod local;
+mod slurm;
 pub mod ssh;
 mod stream;
 
 pub use local::LocalHost;
+pub use slurm::{Allocation, SlurmHost};
 pub use ssh::SshHost;
 
 use std::net::IpAddr;

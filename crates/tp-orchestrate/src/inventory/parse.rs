@@ -96,9 +96,17 @@ pub(super) fn parse(source: Source<'_>) -> Result<Raw, InventoryError> {
         .word("launcher", Launcher::WORDS)?
         .unwrap_or(Launcher::Ssh);
     let deploy = cluster.word("deploy", Deploy::WORDS)?.unwrap_or(match launcher {
-        Launcher::Local => Deploy::Preinstalled,
-        Launcher::Ssh | Launcher::Slurm => Deploy::Push,
+        // Slurm's nodes share a file system as a rule, and Slurm starts programs only.
+        Launcher::Local | Launcher::Slurm => Deploy::Preinstalled,
+        Launcher::Ssh => Deploy::Push,
     });
+    if launcher == Launcher::Slurm && deploy != Deploy::Preinstalled {
+        return Err(cluster.error(format!(
+            "`deploy = \"{}\"` does not go with `launcher = \"slurm\"`: Slurm starts programs and sends none; put the runner \
+             where all nodes see it and leave `deploy` out",
+            deploy.name()
+        )));
+    }
     let defaults = top.section("defaults", DEFAULTS)?;
     let hosts = top
         .sections("host", HOST)?

@@ -59,7 +59,7 @@ impl Scratch {
             r#"#!/bin/sh
 case "$1" in
 --version) echo "tf-tp-test 0.0.0-fake"; exit 0;;
-doctor) echo '{{"schema":1,"abilities":[{{"command":"suite host","can":true,"why":""}},{{"command":"hca","can":false,"why":"no RDMA port"}}]}}'; exit 0;;
+doctor) echo '{{"schema":1,"items":[],"abilities":[{{"command":"suite host","can":true,"why":""}},{{"command":"hca","can":false,"why":"no RDMA port"}}]}}'; exit 0;;
 esac
 while [ $# -gt 0 ]; do
   case "$1" in --rank) rank=$2;; --session) session=$2;; esac
