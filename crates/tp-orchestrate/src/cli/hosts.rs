@@ -1,32 +1,64 @@
 //! The hosts of an inventory for commands that only look: one that cannot be reached does not keep the others from being
-//! looked at.
+//! looked at, and nothing is brought anywhere.
 
 use super::args::Target;
 use crate::Error;
+use crate::deploy::Artifacts;
 use crate::doctor::Hosts;
 use crate::exec::find_runner;
-use crate::host::{Host, LocalHost};
-use crate::inventory::{Inventory, Launcher};
+use crate::host::ssh::{self, HostKeys};
+use crate::host::{Allocation, Host, HostError, LocalHost, SlurmHost, SshHost};
+use crate::inventory::{Deploy, Inventory, Launcher};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Every host by its name, or why it cannot be used.
 ///
 /// # Errors
-/// Refused: the launcher cannot be used from here at all.
+/// Refused: the launcher cannot be used from here at all, or there is no runner here to look for.
 pub(super) fn connect(inventory: &Inventory, target: &Target) -> Result<Hosts, Error> {
+    let names = inventory.hosts.iter().map(|entry| entry.name.clone());
     match inventory.launcher {
         Launcher::Local => {
-            let runner = find_runner(target.runner.as_deref())?;
-            let host = |name: &String| -> Arc<dyn Host> { Arc::new(LocalHost::new(name.clone(), &runner)) };
-            Ok(inventory
-                .hosts
-                .iter()
-                .map(|entry| (entry.name.clone(), Ok(host(&entry.name))))
+            let runner = find_runner(target.runner.first().map(PathBuf::as_path))?;
+            let host = |name: String| -> Arc<dyn Host> { Arc::new(LocalHost::new(name, &runner)) };
+            Ok(names.map(|name| (name.clone(), Ok(host(name)))).collect())
+        }
+        Launcher::Slurm => {
+            let runner = find_runner(target.runner.first().map(PathBuf::as_path))?;
+            let allocation = Allocation::get(inventory).map_err(refused)?;
+            let host = |name: String| -> Arc<dyn Host> {
+                Arc::new(SlurmHost::new(name, &runner, Arc::clone(&allocation)))
+            };
+            Ok(names.map(|name| (name.clone(), Ok(host(name)))).collect())
+        }
+        Launcher::Ssh => {
+            let artifacts = match inventory.deploy {
+                Deploy::Preinstalled if target.runner.is_empty() => None,
+                _ => Some(Artifacts::find(&target.runner)?),
+            };
+            let options = ssh::Options {
+                keys: HostKeys::Known,
+                limit: None,
+            };
+            let ready = |host: Result<Arc<SshHost>, HostError>| -> Result<Arc<dyn Host>, Error> {
+                let host = host.map_err(refused)?;
+                if let Some(artifacts) = artifacts
+                    .as_ref()
+                    .filter(|_| inventory.deploy != Deploy::Preinstalled)
+                {
+                    let artifact = artifacts.for_host(&host)?;
+                    host.set_runner(artifact.path_on(&host.about().dir));
+                }
+                Ok(host)
+            };
+            Ok(names
+                .zip(ssh::connect(inventory, &options).into_iter().map(ready))
                 .collect())
         }
-        Launcher::Ssh | Launcher::Slurm => Err(Error::Refused(format!(
-            "the `{}` launcher cannot be used from here yet",
-            inventory.launcher.name()
-        ))),
     }
+}
+
+fn refused(error: HostError) -> Error {
+    Error::Refused(error.to_string())
 }

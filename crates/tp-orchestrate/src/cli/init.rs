@@ -3,6 +3,7 @@
 use super::args::InitArgs;
 use super::out;
 use crate::exec::find_runner;
+use crate::host::ssh::{self, HostKeys};
 use crate::host::{Host, LocalHost};
 use crate::init::{Found, SCRIPT, text};
 use crate::inventory::Inventory;
@@ -52,10 +53,64 @@ fn this_machine(args: &InitArgs) -> Result<Found, Error> {
     Ok(found)
 }
 
-fn elsewhere(_args: &InitArgs) -> Result<Vec<Found>, Error> {
-    Err(Error::Refused(
-        "hosts cannot be asked over SSH yet; --local N describes this machine".to_owned(),
-    ))
+/// Every host at once, as the inventory of these names alone would reach them.
+fn elsewhere(args: &InitArgs) -> Result<Vec<Found>, Error> {
+    let mut found: Vec<Found> = Vec::new();
+    for given in &args.hosts {
+        let (user, address) = match given.rsplit_once('@') {
+            Some((user, address)) => (Some(user.to_owned()), address),
+            None => (None, given.as_str()),
+        };
+        found.push(Found {
+            name: name_of(address, &found),
+            ssh: Some(address.to_owned()),
+            user,
+            ..Found::default()
+        });
+    }
+    let first = Inventory::parse(
+        "the hosts given",
+        &text(&args.name, "ssh", &found, 1),
+        Path::new("."),
+    )?;
+    let options = ssh::Options {
+        keys: HostKeys::Known,
+        limit: None,
+    };
+    let mut bad = Vec::new();
+    let mut whole = Vec::new();
+    for (known, host) in found.into_iter().zip(ssh::connect(&first, &options)) {
+        let answer = host
+            .map_err(|e| Error::Refused(e.to_string()))
+            .and_then(|host| ask(host.as_ref(), &known.name));
+        match answer {
+            Ok(said) => whole.push(Found {
+                ssh: known.ssh,
+                user: known.user,
+                ..said
+            }),
+            Err(error) => bad.push(error.to_string()),
+        }
+    }
+    if bad.is_empty() {
+        Ok(whole)
+    } else {
+        Err(Error::Refused(bad.join("\n")))
+    }
+}
+
+/// A host's name in the inventory: the first part of its address, made unlike the others'.
+fn name_of(address: &str, others: &[Found]) -> String {
+    let first = if address.parse::<std::net::IpAddr>().is_ok() {
+        format!("host-{}", others.len())
+    } else {
+        address.split('.').next().unwrap_or(address).to_owned()
+    };
+    if others.iter().any(|other| other.name == first) {
+        format!("{first}-{}", others.len())
+    } else {
+        first
+    }
 }
 
 fn ask(host: &dyn Host, name: &str) -> Result<Found, Error> {

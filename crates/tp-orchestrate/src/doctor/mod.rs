@@ -135,7 +135,7 @@ pub fn examine(inventory: &Inventory, hosts: &Hosts, collective: bool) -> Report
     findings.extend(picked.findings);
     let mut not_tested = picked.not_tested;
     let whole = answers.iter().all(|answer| answer.report.is_some());
-    let master = master(inventory, picked.address.as_deref());
+    let master = master(inventory, hosts, picked.address.as_deref());
     let reach = match &master {
         Some(master) if whole && inventory.hosts.len() > 1 && inventory.launcher != Launcher::Local => {
             ask::reach(inventory, hosts, &answers, master)
@@ -205,8 +205,9 @@ pub fn facts(inventory: &Inventory, hosts: &Hosts) -> Result<tp_hca::Document, c
     })
 }
 
-/// Where the other ranks would reach rank 0: as the inventory says, else as the pick does, else on one machine loopback.
-fn master(inventory: &Inventory, picked: Option<&str>) -> Option<String> {
+/// Where the other ranks would reach rank 0: as the inventory says, else as the pick does, else at the address at which its
+/// host is controlled; on one machine loopback.
+fn master(inventory: &Inventory, hosts: &Hosts, picked: Option<&str>) -> Option<String> {
     let head = inventory.host_of(0)?;
     if let Some(fabric) = &head.fabric {
         return Some(fabric.clone());
@@ -216,7 +217,10 @@ fn master(inventory: &Inventory, picked: Option<&str>) -> Option<String> {
         _ if inventory.hosts.len() == 1 => Some("127.0.0.1".to_owned()),
         // Slurm's names of nodes are names of hosts.
         Launcher::Slurm => Some(picked.map_or_else(|| head.name.clone(), str::to_owned)),
-        Launcher::Ssh => picked.map(str::to_owned),
+        Launcher::Ssh => picked.map(str::to_owned).or_else(|| {
+            let host = hosts.get(&head.name)?.as_ref().ok()?;
+            host.control_address().map(|address| address.to_string())
+        }),
     }
 }
 

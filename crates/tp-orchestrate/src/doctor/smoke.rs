@@ -4,6 +4,8 @@ use super::ask::Answer;
 use super::{Collective, Hosts};
 use crate::host::{Launch, Message, RankProcess, What};
 use crate::inventory::{Gpus, HCA_VARIABLES, Host, Inventory};
+use crate::plan::symbol::{self, Values};
+use crate::plan::whole_argv;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -69,49 +71,6 @@ fn nccl_obstacle(inventory: &Inventory, answers: &[Answer]) -> Option<String> {
     None
 }
 
-/// What the ranks have in common.
-struct Meeting<'a> {
-    session: &'a str,
-    world: u32,
-    master: &'a str,
-    port: u16,
-    backend: &'a str,
-}
-
-impl Meeting<'_> {
-    /// The whole command line of a rank, supervised and leased as those of a run.
-    fn argv(&self, host: &Host, runner: &str, rank: u32) -> Vec<String> {
-        let mut argv = host.run_prefix.clone();
-        let words = [
-            runner,
-            "supervise",
-            "--events",
-            "--",
-            runner,
-            "--events",
-            "--lease",
-            "stdin",
-            "--session",
-            self.session,
-        ];
-        argv.extend(words.map(str::to_owned));
-        let numbers = [
-            ("--rank", rank.to_string()),
-            ("--world", self.world.to_string()),
-            ("--master", self.master.to_owned()),
-            ("--port", self.port.to_string()),
-        ];
-        argv.extend(
-            numbers
-                .into_iter()
-                .flat_map(|(option, value)| [option.to_owned(), value]),
-        );
-        let command = ["--backend", self.backend, "suite", self.backend, "--only", CHECK];
-        argv.extend(command.map(str::to_owned));
-        argv
-    }
-}
-
 struct Attempt {
     processes: BTreeMap<u32, Box<dyn RankProcess>>,
     messages: Receiver<Message>,
@@ -134,13 +93,10 @@ impl Attempt {
         };
         let head = inventory.host_of(0).ok_or("there is no rank 0")?;
         let port = connected(&head.name)?.free_port().map_err(|e| e.to_string())?;
-        let meeting = Meeting {
-            session: &session,
-            world: inventory.world(),
-            master,
-            port,
-            backend,
-        };
+        let mut values = Values::default();
+        values.set(symbol::SESSION, session.as_str());
+        values.set(symbol::PORT, port.to_string());
+        let words = ["--backend", backend, "suite", backend, "--only", CHECK].map(str::to_owned);
         let (send, messages) = mpsc::channel();
         let mut attempt = Self {
             processes: BTreeMap::new(),
@@ -152,11 +108,12 @@ impl Attempt {
         };
         for host in &inventory.hosts {
             let connected = connected(&host.name)?;
-            let runner = connected.runner().display().to_string();
+            values.set(symbol::RUNNER, connected.runner().display().to_string());
             for (index, rank) in host.ranks.iter().enumerate() {
+                let argv = whole_argv(inventory, *rank, master.to_owned(), &words);
                 let launch = Launch {
                     rank: *rank,
-                    argv: meeting.argv(host, &runner, *rank),
+                    argv: values.resolve_all(&argv).map_err(|e| e.to_string())?,
                     start: Start {
                         schema: SCHEMA,
                         session: session.clone(),
@@ -226,6 +183,10 @@ impl Attempt {
                 false
             }
             What::Noise { .. } => false,
+            What::Lost(why) => {
+                self.said.insert(message.rank, why);
+                true
+            }
             What::Ended(_) => true,
         }
     }

@@ -4,7 +4,7 @@ use super::{Runner, capabilities, check_machine, find_runner, merged};
 use crate::Error;
 use crate::deploy::{self, Artifact, Artifacts, Member};
 use crate::host::ssh::{self, HostKeys};
-use crate::host::{Fault, Host, HostError, LocalHost, SshHost};
+use crate::host::{Allocation, Fault, Host, HostError, LocalHost, SlurmHost, SshHost};
 use crate::inventory::{Deploy, Inventory, Launcher};
 use crate::plan::Capabilities;
 use std::collections::BTreeMap;
@@ -45,9 +45,7 @@ impl Fleet {
         match inventory.launcher {
             Launcher::Local => Self::local(inventory, runner),
             Launcher::Ssh => Self::ssh(inventory, runner, bring),
-            Launcher::Slurm => Err(Error::Refused(
-                "the `slurm` launcher can be planned and not yet run".to_owned(),
-            )),
+            Launcher::Slurm => Self::slurm(inventory, runner),
         }
     }
 
@@ -65,6 +63,27 @@ impl Fleet {
             hosts: names().map(host).collect(),
             runners: names().map(|name| (name, runner.clone())).collect(),
             capabilities,
+            notes: Vec::new(),
+        })
+    }
+
+    /// The nodes see this machine's files, the runner among them.
+    fn slurm(inventory: &Inventory, runner: &[PathBuf]) -> Result<Self, Error> {
+        let path = find_runner(runner.first().map(PathBuf::as_path))?;
+        let allocation = Allocation::get(inventory).map_err(|e| Error::Refused(e.to_string()))?;
+        let mut hosts: BTreeMap<String, Arc<dyn Host>> = BTreeMap::new();
+        let (mut runners, mut able) = (BTreeMap::new(), Vec::new());
+        for entry in &inventory.hosts {
+            let host = SlurmHost::new(&entry.name, &path, Arc::clone(&allocation));
+            runners.insert(entry.name.clone(), Runner::ask(&host, &entry.run_prefix)?);
+            able.push((entry.name.clone(), capabilities(&host, &entry.run_prefix)?));
+            hosts.insert(entry.name.clone(), Arc::new(host));
+        }
+        same_revision(&runners)?;
+        Ok(Self {
+            hosts,
+            runners,
+            capabilities: merged(&able),
             notes: Vec::new(),
         })
     }

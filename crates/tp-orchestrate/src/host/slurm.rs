@@ -4,10 +4,11 @@
 //! program ends in whatever way: the allocation lives as long as its command, which reads a pipe that only this process
 //! holds open.
 
-use super::{CommandOutput, Host, HostError, Launch, LocalHost, Message, RankProcess};
+use super::{CommandOutput, Fault, Host, HostError, Launch, LocalHost, Message, RankProcess};
 use crate::inventory::{Gpus, Inventory};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -62,6 +63,7 @@ fn error(what: impl Into<String>) -> HostError {
     HostError {
         host: "slurm".to_owned(),
         what: what.into(),
+        fault: Fault::Other,
     }
 }
 
@@ -173,6 +175,7 @@ impl SlurmHost {
         HostError {
             host: self.node.clone(),
             what: what.into(),
+            fault: Fault::Other,
         }
     }
 
@@ -239,7 +242,44 @@ impl Host for SlurmHost {
             "hash the runner {runner}: it said: {said}; it must be at one path on every node"
         )))
     }
+
+    fn provide(&self, run_id: &str, file: &Path) -> Result<PathBuf, HostError> {
+        let failed = |what: String| self.error(format!("bring {} to the node: {what}", file.display()));
+        let about = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?;
+        if about.len() > PROVIDE_MAX {
+            return Err(failed(format!("it has more than {PROVIDE_MAX} B")));
+        }
+        let text = std::fs::read_to_string(file).map_err(|e| failed(e.to_string()))?;
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("file");
+        let dir = run_dir(run_id);
+        let argv = ["sh", "-c", PROVIDE, "sh", &dir, name, &text].map(str::to_owned);
+        let output = self.output(&argv, ASK_LIMIT)?;
+        if output.code != Some(0) {
+            let said = output.stderr.lines().next().unwrap_or("nothing was said");
+            return Err(failed(said.to_owned()));
+        }
+        Ok(PathBuf::from(format!("{dir}/{name}")))
+    }
+
+    fn clean(&self, run_id: &str) {
+        let argv = ["rm", "-rf", "--", &run_dir(run_id)].map(str::to_owned);
+        let _ = self.output(&argv, ASK_LIMIT);
+    }
+
+    fn control_address(&self) -> Option<IpAddr> {
+        None
+    }
 }
+
+/// Where the files of a run lie on a node.
+fn run_dir(run_id: &str) -> String {
+    format!("/tmp/tp-orchestrate-run-{run_id}")
+}
+
+/// `$1` a directory that is made for the user alone, `$2` a name in it, `$3` the file's text.
+const PROVIDE: &str = "umask 077; mkdir -p \"$1\" && printf %s \"$3\" >\"$1/$2\"";
+/// A longer text is no argument of a command on Linux, bytes.
+const PROVIDE_MAX: u64 = 120_000;
 
 /// The local ports on which something listens, from the kernel's tables.
 fn listening(tables: &str) -> BTreeSet<u16> {

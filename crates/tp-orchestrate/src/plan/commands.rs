@@ -111,7 +111,7 @@ fn within_ms(inject: &str, inventory: &Inventory) -> u64 {
 }
 
 /// The whole command line of one rank.
-pub(super) fn argv(inventory: &Inventory, rank: u32, master: String, command: &[String]) -> Vec<String> {
+pub(crate) fn argv(inventory: &Inventory, rank: u32, master: String, command: &[String]) -> Vec<String> {
     let prefix = inventory
         .host_of(rank)
         .map(|h| h.run_prefix.clone())
@@ -142,6 +142,8 @@ pub(super) fn master(inventory: &Inventory, picked: bool) -> String {
         (Some(fabric), _) => fabric,
         (None, Launcher::Local) => "127.0.0.1".to_owned(),
         (None, Launcher::Ssh) if !picked => symbol::CONTROL.to_owned(),
+        // Slurm's name of a node is a name that its cluster knows.
+        (None, Launcher::Slurm) if !picked => head.map_or_else(String::new, |h| h.name.clone()),
         (None, Launcher::Ssh | Launcher::Slurm) => symbol::pick(0, "address"),
     }
 }

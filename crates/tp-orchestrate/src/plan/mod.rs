@@ -13,6 +13,7 @@ pub mod symbol;
 
 pub use backends::{BACKENDS, Capabilities};
 pub use build::{Selection, build};
+pub(crate) use commands::argv as whole_argv;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
