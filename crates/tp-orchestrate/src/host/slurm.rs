@@ -20,6 +20,8 @@ use std::time::Duration;
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(600);
 /// How long a small question may take, Slurm's own start of the step included.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
+/// Prints the kernel's tables of TCP sockets; without IPv6 the second is not there.
+const PORTS_SCRIPT: &str = "cat /proc/net/tcp; cat /proc/net/tcp6 2>/dev/null; true";
 /// Where a free port is looked for on a node, as on this machine: below those of outgoing connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_768;
 
@@ -215,8 +217,7 @@ impl Host for SlurmHost {
     }
 
     fn free_port(&self) -> Result<u16, HostError> {
-        let argv = ["cat", "/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned);
-        // Without IPv6 the second file is not there.
+        let argv = ["sh", "-c", PORTS_SCRIPT].map(str::to_owned);
         let output = self.output(&argv, ASK_LIMIT)?;
         let taken = listening(&output.stdout);
         for _ in 0..1000 {
