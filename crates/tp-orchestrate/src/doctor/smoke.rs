@@ -178,8 +178,11 @@ impl Attempt {
                 }
                 false
             }
-            What::Stderr(line) => {
-                self.said.insert(message.rank, line);
+            What::Stderr(said) => {
+                let text = String::from_utf8_lossy(&said.bytes);
+                if let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) {
+                    self.said.insert(message.rank, line.to_owned());
+                }
                 false
             }
             What::Noise { .. } => false,
