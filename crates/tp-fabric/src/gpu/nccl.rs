@@ -16,8 +16,9 @@ use tp_nccl::{Communicator, Nccl, Version};
 
 /// Device memory for what the others contribute to an ordered reduction; larger calls go in parts.
 const SCRATCH: u64 = 32 << 20;
-/// Up to this payload all ranks' whole contributions are gathered; beyond, each rank reduces its block. Bytes.
-const ONE_STEP_MAX: u64 = 64 << 10;
+/// Up to this payload all ranks' whole contributions are gathered; beyond, each rank reduces its block. Bytes. Two ranks
+/// move the same bytes either way, and gather.
+const ONE_STEP_MAX: u64 = 256 << 10;
 /// Blocks of a reduction begin on multiples of this, bytes, so that the kernel reads whole packs.
 const ALIGN: u64 = 256;
 
@@ -124,11 +125,12 @@ impl NcclPath {
                 .map_err(told);
         }
         let world = u64::from(self.world.0);
+        let one_step = if world == 2 { u64::MAX } else { ONE_STEP_MAX };
         let mut done = 0;
         while done < bytes {
             let left = bytes - done;
             let block = (left / world).min(SCRATCH / world) / ALIGN * ALIGN;
-            let part = if left <= ONE_STEP_MAX || block == 0 {
+            let part = if left <= one_step || block == 0 {
                 left.min(SCRATCH / world / ALIGN * ALIGN)
             } else {
                 world * block
@@ -136,7 +138,7 @@ impl NcclPath {
             let (from, to) = (send + done, recv + done);
             // SAFETY: parts of the caller's buffers; the scratch holds `world` blocks.
             unsafe {
-                if part == world * block && left > ONE_STEP_MAX {
+                if part == world * block && left > one_step {
                     let own = to + u64::from(self.rank.0) * block;
                     self.gather_blocks(from, block, block, stream)?;
                     self.combine(

@@ -28,7 +28,7 @@ const PROBE_SEED: u64 = 0x7072_6f62;
 const PROBE_BYTES: [usize; 3] = [4096, 65_552, 1 << 20];
 /// Largest payload of the small path where nobody sets it, bytes: where NCCL over the same GPUs becomes as fast.
 const ROUTE_MAX_PINNED: u64 = 256 << 10;
-const ROUTE_MAX_DEVICE: u64 = 16 << 20;
+const ROUTE_MAX_DEVICE: u64 = 4 << 20;
 const ROUTE_MAX_POSTED: u64 = 256 << 10;
 
 /// Who carries payloads beyond the small path's largest.
