@@ -14,7 +14,7 @@ use super::transfer::SmallPath;
 use super::work::Work;
 use crate::fill::{self, Pattern};
 use crate::host::{HostConfig, OpenError, open_way};
-use crate::meeting::Meeting;
+use crate::meeting::{Meeting, MeetingError};
 use crate::oracle;
 use crate::types::{BackendKind, DType, ReduceOp};
 use cudarc::driver::sys::CUstream;
@@ -57,6 +57,8 @@ pub struct GpuConfig {
     pub large: Large,
     /// Largest payload of the small path where NCCL is there too, bytes; `None`: the measured one.
     pub route_max: Option<u64>,
+    /// Whether ranks go on with NCCL alone where `roce` cannot be set up.
+    pub fallback_to_nccl: bool,
     /// NCCL's own order for its reductions.
     pub fast_order: bool,
     /// Largest grid of the exchange by post.
@@ -82,8 +84,17 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &GpuConfig) -> Result<Opened, GpuErr
     let device = agreed(meeting, "open the GPU", device)?;
     let place = Place::find(meeting, &device, &cfg.host.host_id)?;
     let mut notes = vec![format!("{}, {}", device.describe()?, place.describe())];
-    let small = open_small(meeting, &device, cfg, &place)?;
-    let nccl = open_nccl(meeting, &device, cfg, &place, &mut notes)?;
+    let small = match open_small(meeting, &device, cfg, &place) {
+        Ok(small) => small,
+        // Every rank has an error then; a lost one is another matter.
+        Err(error) if cfg.kind == BackendKind::Roce && cfg.fallback_to_nccl && !is_loss(&error) => {
+            notes.push(format!("WITHOUT ROCE: {error}; every rank goes on with NCCL alone"));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let must = cfg.large == Large::Nccl || small.is_none();
+    let nccl = open_nccl(meeting, &device, cfg, &place, must, &mut notes)?;
     let route_max = cfg.route_max.unwrap_or(match (cfg.kind, place.inbox(cfg.inbox)) {
         (BackendKind::Roce, _) => ROUTE_MAX_POSTED,
         (_, InboxKind::Device) => ROUTE_MAX_DEVICE,
@@ -102,6 +113,10 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &GpuConfig) -> Result<Opened, GpuErr
     let backend = agreed(meeting, "set up the backend", backend)?;
     compare(meeting, &device, &backend)?;
     Ok(Opened { backend, notes })
+}
+
+fn is_loss(error: &GpuError) -> bool {
+    matches!(error, GpuError::Meeting(MeetingError::Lost { .. } | MeetingError::OutOfStep { .. }))
 }
 
 /// Every rank's part went well, or none goes on.
@@ -240,9 +255,9 @@ fn open_nccl(
     device: &Arc<Device>,
     cfg: &GpuConfig,
     place: &Place,
+    must: bool,
     notes: &mut Vec<String>,
 ) -> Result<Option<NcclPath>, GpuError> {
-    let must = cfg.kind == BackendKind::Nccl || cfg.large == Large::Nccl;
     // Ranks of one GPU look like several hosts to NCCL, which then goes by sockets.
     if !must && (cfg.large == Large::Own || place.ranks_a_gpu > 1) {
         return Ok(None);
@@ -266,7 +281,7 @@ fn open_nccl(
             notes.push(format!("the small path carries all sizes: {error}"));
             Ok(None)
         }
-        Err(GpuError::Meeting(error @ crate::meeting::MeetingError::Refused { .. })) if !must => {
+        Err(GpuError::Meeting(error @ MeetingError::Refused { .. })) if !must => {
             notes.push(format!("the small path carries all sizes: {error}"));
             Ok(None)
         }

@@ -271,6 +271,7 @@ impl Session {
             inbox: settings.gpu.inbox,
             large: settings.gpu.large,
             route_max: settings.gpu.route_max,
+            fallback_to_nccl: settings.roce.fallback_to_nccl,
             fast_order: settings.gpu.fast_order,
             blocks: settings.roce.blocks,
             host: host_config(&group, settings, Delivery::Doorbell, rdma),
