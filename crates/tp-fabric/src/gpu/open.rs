@@ -88,7 +88,9 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &GpuConfig) -> Result<Opened, GpuErr
         Ok(small) => small,
         // Every rank has an error then; a lost one is another matter.
         Err(error) if cfg.kind == BackendKind::Roce && cfg.fallback_to_nccl && !is_loss(&error) => {
-            notes.push(format!("WITHOUT ROCE: {error}; every rank goes on with NCCL alone"));
+            notes.push(format!(
+                "WITHOUT ROCE: {error}; every rank goes on with NCCL alone"
+            ));
             None
         }
         Err(error) => return Err(error),
@@ -116,7 +118,10 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &GpuConfig) -> Result<Opened, GpuErr
 }
 
 fn is_loss(error: &GpuError) -> bool {
-    matches!(error, GpuError::Meeting(MeetingError::Lost { .. } | MeetingError::OutOfStep { .. }))
+    matches!(
+        error,
+        GpuError::Meeting(MeetingError::Lost { .. } | MeetingError::OutOfStep { .. })
+    )
 }
 
 /// Every rank's part went well, or none goes on.
