@@ -135,12 +135,6 @@ const CASES: &[Case] = &[
         code: 2,
         names: &["TF_TP_MAILBOX_MAX_KB"],
     },
-    Case {
-        args: &["explain"],
-        vars: &[("TF_TP_PORT", "http")],
-        code: 2,
-        names: &["TF_TP_PORT", "http"],
-    },
 ];
 
 #[test]
