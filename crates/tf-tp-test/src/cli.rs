@@ -94,6 +94,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Run a rank under a parent that holds its lease and reports how it ended
     Supervise(SuperviseArgs),
+    /// Pass a file on to the next host while it arrives; tp-orchestrate push starts it
+    Relay(RelayArgs),
 }
 
 impl Command {
@@ -109,6 +111,7 @@ impl Command {
             Self::Explain(_) => "explain",
             Self::Doctor(_) => "doctor",
             Self::Supervise(_) => "supervise",
+            Self::Relay(_) => "relay",
         }
     }
 }
@@ -237,4 +240,21 @@ pub struct SuperviseArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Arguments of `relay`.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    /// The file; until its hash is checked it has .part behind its name
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Its SHA-256
+    #[arg(long, value_name = "HEX", value_parser = Text::new())]
+    pub sha256: String,
+    /// Its size in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub size: u64,
+    /// It is here, or is being written here: only send it on
+    #[arg(long)]
+    pub source: bool,
 }

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod logging;
 pub mod os;
 pub mod preflight;
+pub mod relay;
 pub mod roce_host;
 pub mod sink;
 pub mod start;
@@ -101,6 +102,9 @@ fn dispatch(cli: Cli, sink: &Sink) -> Result<u8, Refusal> {
     // Its input is not its own: the lines go to the rank.
     if let Command::Supervise(args) = &cli.command {
         return supervise::run(&args.command, sink);
+    }
+    if let Command::Relay(args) = &cli.command {
+        return relay::run(args, sink);
     }
     if let Command::Secret = &cli.command {
         refuse_options(&cli)?;

@@ -62,3 +62,27 @@ impl Order {
         }
     }
 }
+
+/// A line that asks a supervisor for its host's clock. It answers at once with an event `clock` that carries the token and
+/// `CLOCK_MONOTONIC` in nanoseconds, so that times of two hosts can be brought to one clock; the rank never sees the line.
+pub fn clock_line(token: u64) -> String {
+    format!("clock {token}")
+}
+
+/// The token of a line that asks for the clock.
+pub fn clock_token(line: &str) -> Option<u64> {
+    line.trim().strip_prefix("clock ")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_for_the_clock_is_no_order() {
+        let line = clock_line(7);
+        assert_eq!((clock_token(&line), Order::parse(&line)), (Some(7), None));
+        assert_eq!(clock_token("clock"), None);
+        assert_eq!(clock_token("beat"), None);
+    }
+}

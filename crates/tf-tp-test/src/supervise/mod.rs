@@ -48,7 +48,7 @@ pub fn run(command: &[OsString], sink: &Sink) -> Result<u8, Refusal> {
         |e: std::io::Error| Refusal::cannot(format!("failed to start `{}`: {e}", program.to_string_lossy()));
     // From this thread, which lives as long as the process: the parent-death signal is tied to the thread.
     let mut child = Child::start(program, arguments).map_err(failed)?;
-    pump::input(child.input(), tell.clone()).map_err(failed)?;
+    pump::input(child.input(), tell.clone(), sink.clone()).map_err(failed)?;
     pump::output(child.take_output(), tell.clone()).map_err(failed)?;
     child.watch(tell).map_err(failed)?;
     Ok(serve(&child, &news, sink))

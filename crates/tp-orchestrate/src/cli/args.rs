@@ -188,6 +188,9 @@ pub struct PushArgs {
     /// A file that goes with the runner, e.g. libnccl.so.2
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
+    /// Send such files from here to every host, also where hosts could pass them on to each other
+    #[arg(long)]
+    pub no_relay: bool,
     /// Take away every other runner and file that nobody uses
     #[arg(long)]
     pub prune: bool,

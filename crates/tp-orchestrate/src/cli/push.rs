@@ -46,8 +46,11 @@ pub(super) fn run(args: &PushArgs) -> Result<u8, Error> {
     for ((member, artifact), sent) in members.iter().zip(&runners).zip(sent) {
         rows.push(row(member, artifact, sent));
     }
+    for member in &members {
+        member.ssh.set_runner(of(member).path_on(&member.ssh.about().dir));
+    }
     for artifact in &with {
-        let sent = deploy::all(deploy::spread(&members, artifact, of))?;
+        let sent = deploy::all(deploy::spread(&members, artifact, !args.no_relay))?;
         rows.extend(
             members
                 .iter()
@@ -85,9 +88,11 @@ fn row(member: &Member<'_>, artifact: &Artifact, sent: Sent) -> Row {
             bytes,
             resumed,
             replaced,
+            relayed,
             took,
         } => {
             let more = match (resumed, replaced) {
+                _ if relayed => ", from another host",
                 (_, true) => ", in the place of one with another hash",
                 (true, false) => ", the rest of an earlier transfer",
                 (false, false) => "",
@@ -105,6 +110,7 @@ fn row(member: &Member<'_>, artifact: &Artifact, sent: Sent) -> Row {
         json: serde_json::json!({
             "host": member.ssh.name(), "file": artifact.name, "path": path, "sha256": artifact.sha256,
             "bytes": artifact.size, "sent": sent.bytes, "resumed": sent.resumed, "replaced": sent.replaced,
+            "relayed": sent.relayed,
             "took_ms": sent.took.as_secs_f64() * 1e3,
         }),
     }

@@ -36,8 +36,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
         facts: &facts,
         interrupt: &interrupt,
     };
-    let (_, code) = exec::execute(&plan, options, &context, ledger, earlier)?;
-    Ok(code)
+    let done = exec::execute(&plan, options, &context, ledger, earlier);
+    if facts.is_used() {
+        fleet.hosts.values().for_each(|host| host.clean(&run_id));
+    }
+    done.map(|(_, code)| code)
 }
 
 fn ledger(

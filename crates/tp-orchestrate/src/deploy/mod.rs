@@ -6,10 +6,12 @@
 mod artifact;
 mod prune;
 mod put;
+mod relay;
 
 pub use artifact::Artifact;
 pub use prune::{Pruned, prune};
 pub use put::{Sent, There, look, put};
+pub use relay::spread;
 
 use crate::Error;
 use crate::host::{Host, HostError, SshHost};
@@ -136,15 +138,6 @@ pub fn each<'m, 'i, T: Send>(
         });
         joined.collect()
     })
-}
-
-/// Brings a file to every host.
-pub fn spread<'m, 'i>(
-    members: &'m [Member<'i>],
-    artifact: &Artifact,
-    _runner: impl Fn(&Member<'i>) -> &'m Artifact + Sync,
-) -> Vec<Result<Sent, HostError>> {
-    each(members, |member| put(&member.ssh, artifact))
 }
 
 /// All that went well, or one error that names every host on which it did not.

@@ -35,8 +35,23 @@ pub struct Sent {
     pub resumed: bool,
     /// A file with another content was found in its place and replaced.
     pub replaced: bool,
+    /// It came from another host.
+    pub relayed: bool,
     /// How long it took.
     pub took: Duration,
+}
+
+impl Sent {
+    /// Nothing had to be done.
+    pub(super) fn nothing() -> Self {
+        Self {
+            bytes: 0,
+            resumed: false,
+            replaced: false,
+            relayed: false,
+            took: Duration::ZERO,
+        }
+    }
 }
 
 /// `$1` our directory, `$2` hash, `$3` name, `$4` size. A file that was hashed once is hashed again when its stamp (device,
@@ -66,13 +81,31 @@ if [ ! -w "$a" ]; then echo "cannot write to $a" >&2; exit 1; fi
 const TAKE: &str = concat!(
     r#"umask 022; d=$1/bin/$2; p=$d/$3.part; mkdir -p "$d" || exit 1; exec 9>>"$p.lock" || exit 1; "#,
     r#"if command -v flock >/dev/null 2>&1; then flock -n 9 || exit 75; fi; "#,
-    r#"n=0; if [ -f "$p" ]; then n=$(wc -c <"$p"); fi; [ "$n" -eq "$4" ] || exit 76; "#,
+    r#"if [ -f "$d/$3" ]; then rm -f "$p.lock"; exit 76; fi; "#,
+    r#"n=0; if [ -f "$p" ]; then n=$(wc -c <"$p"); fi; [ "$n" -eq "$4" ] || { rm -f "$p.lock"; exit 76; }; "#,
     r#"cat >>"$p" || { rm -f "$p" "$p.lock"; exit 1; }; "#,
     r#"[ "$(wc -c <"$p")" -ge "$5" ] || exit 78; sync "$p" 2>/dev/null || sync; "#,
     r#"h=$(sha256sum <"$p") || exit 1; "#,
     r#"if [ "${h%% *}" != "$2" ]; then rm -f "$p" "$p.lock"; echo "the hash is ${h%% *}" >&2; exit 77; fi; "#,
     r#"chmod 555 "$p" && mv -f "$p" "$d/$3" && stat -c '%d %i %s %z' "$d/$3" >"$d/.$3.ok" && rm -f "$p.lock""#
 );
+
+/// `$1` the file, which a relay of ours has just hashed.
+const STAMP: &str = r#"d=${1%/*}; n=${1##*/}; stat -c '%d %i %s %z' "$1" >"$d/.$n.ok""#;
+
+/// Notes that a file was hashed and is right.
+pub(super) fn stamp(host: &SshHost, artifact: &Artifact) -> Result<(), HostError> {
+    let path = artifact.path_on(&host.about().dir);
+    let output = host.script(STAMP, std::slice::from_ref(&path), CHECK_LIMIT)?;
+    match output.code {
+        Some(0) => Ok(()),
+        _ => Err(error(
+            host,
+            Fault::Other,
+            format!("find {path}: {}", said(&output)),
+        )),
+    }
+}
 
 /// Asks a host what it has of the file.
 ///
@@ -121,12 +154,7 @@ pub fn look(host: &SshHost, artifact: &Artifact) -> Result<There, HostError> {
 /// The transfer or the check failed; the host keeps what it has, for the next try.
 pub fn put(host: &SshHost, artifact: &Artifact) -> Result<Sent, HostError> {
     let began = Instant::now();
-    let mut sent = Sent {
-        bytes: 0,
-        resumed: false,
-        replaced: false,
-        took: Duration::ZERO,
-    };
+    let mut sent = Sent::nothing();
     let mut afresh = false;
     loop {
         let from = match look(host, artifact)? {

@@ -79,6 +79,11 @@ impl ModelFacts {
         Ok(own)
     }
 
+    /// Whether steps pick on facts files.
+    pub fn is_used(&self) -> bool {
+        self.document.is_some()
+    }
+
     /// Writes the file of one step and gives its path.
     pub(super) fn write(&self, step: &Step, key: &StepKey, values: &Values) -> Result<PathBuf, String> {
         let (Some(document), Some(dir)) = (&self.document, &self.dir) else {

@@ -5,6 +5,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// In the place of a signal: this machine was asleep for longer than the ranks' lease.
+const ASLEEP: i32 = 1 << 16;
+
 /// Which signals came, and how often. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
@@ -38,6 +41,11 @@ impl Interrupt {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// This machine was asleep for longer than the ranks' lease: they are gone, and the run can be taken up again.
+    pub fn asleep(&self) {
+        self.raise(ASLEEP);
+    }
+
     /// How many signals came.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
@@ -47,6 +55,7 @@ impl Interrupt {
     pub fn first(&self) -> Option<(&'static str, u8)> {
         match self.first.load(Ordering::Acquire) as i32 {
             0 => None,
+            ASLEEP => Some(("asleep", exit_code::FAILED)),
             SIGTERM => Some(("SIGTERM", exit_code::TERMINATED)),
             SIGHUP => Some(("SIGHUP", exit_code::TERMINATED)),
             _ => Some(("SIGINT", exit_code::INTERRUPTED)),

@@ -1,6 +1,7 @@
 //! Executing a plan: preflight, then arm by arm, step by step, all ranks of a step at once.
 
 mod capabilities;
+mod clock;
 mod facts;
 pub mod fleet;
 mod heard;

@@ -1,5 +1,6 @@
 //! One attempt at one step: all ranks at once, one loop over what they say, one deadline.
 
+use super::clock::Clocks;
 use super::heard::Heard;
 use super::judge::{Action, Judge, expected_end};
 use super::ledger::Ledger;
@@ -7,12 +8,13 @@ use super::{Context, Picks, time};
 use crate::Error;
 use crate::diagnosis::diagnose;
 use crate::host::{Launch, Message, RankProcess, What};
+use crate::os;
 use crate::plan::symbol::{self, Values};
 use crate::plan::{Command, Expect, Step};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use tp_receipt::control::{Order, SCHEMA as START_SCHEMA, Start};
+use tp_receipt::control::{BEAT_EVERY_S, LEASE_LIMIT_S, Order, SCHEMA as START_SCHEMA, Start};
 use tp_receipt::event::{Event, Exit, Kind, Log, Outcome, Setting};
 use tp_receipt::receipt::{Attempt, Scope};
 use tp_receipt::record::{RankStart, StepEnd, StepKey, StepStart};
@@ -21,6 +23,17 @@ use tp_receipt::record::{RankStart, StepEnd, StepKey, StepStart};
 const TICK: Duration = Duration::from_millis(40);
 /// Lines that are no events are kept in the rank's log; this many of each rank also become warnings.
 const NOISE_WARNINGS: usize = 5;
+
+/// How long this process may stand still before the ranks' lease is as good as lost.
+const ASLEEP: Duration = Duration::from_millis(((LEASE_LIMIT_S - BEAT_EVERY_S) * 1e3) as u64);
+
+/// `CLOCK_MONOTONIC` of this machine, nanoseconds.
+pub(super) type MonotonicNs = u64;
+
+fn monotonic_ns() -> MonotonicNs {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
 
 /// An attempt under way.
 pub(super) struct Trial<'a> {
@@ -35,6 +48,7 @@ pub(super) struct Trial<'a> {
     noise: BTreeMap<u32, usize>,
     /// The rails that this attempt's ranks named.
     own_picks: Picks,
+    clocks: Clocks,
     /// Signals that were already acted upon.
     interrupts: usize,
 }
@@ -55,6 +69,7 @@ impl<'a> Trial<'a> {
             exits: BTreeMap::new(),
             noise: BTreeMap::new(),
             own_picks: Picks::default(),
+            clocks: Clocks::default(),
             interrupts: 0,
         }
     }
@@ -202,7 +217,12 @@ impl<'a> Trial<'a> {
             self.say(ledger, Some(launch.rank), Kind::Unknown(map))?;
         }
         match host.start(launch, send.clone()) {
-            Ok(process) => drop(self.processes.insert(launch.rank, process)),
+            Ok(process) => {
+                if matches!(self.step.expect, Expect::FailFast { .. }) {
+                    process.ask_clock(monotonic_ns());
+                }
+                self.processes.insert(launch.rank, process);
+            }
             Err(error) => {
                 let actions = self
                     .judge
@@ -219,10 +239,20 @@ impl<'a> Trial<'a> {
         ledger: &mut Ledger,
         picks: &mut Picks,
     ) -> Result<(), Error> {
+        let mut awake = os::clock_with_sleep();
         while !self.judge.over() {
             let now = Instant::now();
             let wait = self.judge.next_tick().saturating_duration_since(now).min(TICK);
-            match messages.recv_timeout(wait) {
+            let message = messages.recv_timeout(wait);
+            let woken = os::clock_with_sleep();
+            if woken
+                .zip(awake)
+                .is_some_and(|(now, before)| now.saturating_sub(before) > ASLEEP)
+            {
+                self.context.interrupt.asleep();
+            }
+            awake = woken;
+            match message {
                 Ok(message) => self.hear(message, ledger, picks)?,
                 Err(RecvTimeoutError::Timeout) => ledger.tick()?,
                 // Every rank that was started has said that it is gone.
@@ -263,6 +293,12 @@ impl<'a> Trial<'a> {
         let now = Instant::now();
         match message.what {
             What::Event(event) => {
+                if let Some(again) = self.clocks.hear(rank, &event.kind, monotonic_ns()) {
+                    if let Some(process) = self.processes.get(&rank).filter(|_| again) {
+                        process.ask_clock(monotonic_ns());
+                    }
+                    return Ok(());
+                }
                 if Picks::supplies(&self.key) {
                     picks.event(event.rank, &event.kind);
                 }
@@ -371,7 +407,7 @@ impl<'a> Trial<'a> {
             errors: self.judge.errors.clone(),
             interrupted: self.interrupts > 0,
             causes: Vec::new(),
-            clocks: BTreeMap::new(),
+            clocks: std::mem::take(&mut self.clocks).take(),
             tails: BTreeMap::new(),
             extra: serde_json::Map::new(),
         };

@@ -195,6 +195,12 @@ pub trait RankProcess: Send {
     /// Sends an order; a rank that is gone takes none, and that is no error.
     fn order(&self, order: Order);
 
+    /// Asks the supervisor for its host's clock; the answer is an event that carries the token. Nothing comes where the
+    /// rank runs under this machine's own clock.
+    fn ask_clock(&self, token: u64) {
+        let _ = token;
+    }
+
     /// Kills the supervisor and, by the parent-death signal, the rank. For a supervisor that does not answer `end`.
     fn kill(&self);
 }

@@ -10,3 +10,9 @@ pub fn wait_without_reaping(pid: u32) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     while waitid(Id::Pid(Pid::from_raw(pid)), flags) == Err(Errno::EINTR) {}
 }
+
+/// Seconds of a clock that goes on while the machine sleeps.
+pub fn clock_with_sleep() -> Option<std::time::Duration> {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).ok()?;
+    Some(now.into())
+}

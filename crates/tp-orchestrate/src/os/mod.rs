@@ -6,9 +6,9 @@ mod linux;
 mod portable;
 
 #[cfg(all(target_os = "linux", not(portable_os)))]
-pub use linux::wait_without_reaping;
+pub use linux::{clock_with_sleep, wait_without_reaping};
 #[cfg(any(not(target_os = "linux"), portable_os))]
-pub use portable::wait_without_reaping;
+pub use portable::{clock_with_sleep, wait_without_reaping};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;

@@ -6,11 +6,13 @@ use super::dial::{self, Dialed, HostKeys, Transport};
 use super::forward::Forward;
 use super::target::Target;
 use super::{Fault, Trouble};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv};
 use ssh2::{BlockDirections, Session};
 use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -19,9 +21,12 @@ use std::time::{Duration, Instant};
 
 /// How often the other side is asked for a sign of life.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(4);
-/// How long it may be silent: as long as a rank waits for a beat, so that both ends give up together.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// How long it may be silent: longer than a rank waits for a beat, so that on a busy host nothing is given up that lives,
+/// and what is given up has ended.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 
+/// How often the time is looked at while only the socket matters.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Rounds over all commands before requests and the time are looked at again.
 const PASSES_MAX: u32 = 16;
 
@@ -258,10 +263,16 @@ impl Serving {
                 let _ = self.session.disconnect(None, "done", None);
                 return "closed".to_owned();
             }
+            if self.idle() && self.hung_up() {
+                return "the server closed the connection".to_owned();
+            }
             let progress = match self.move_on() {
                 Ok(progress) => progress,
                 Err(why) => return why,
             };
+            if progress == Progress::On {
+                self.heard = Instant::now();
+            }
             if let Err(why) = self.keep_alive(progress == Progress::Stuck) {
                 return why;
             }
@@ -378,8 +389,27 @@ impl Serving {
         }
     }
 
+    /// Nothing runs on it. Then nothing is read either: libssh2 reads for a channel only, and what a server sends on its
+    /// own waits in the socket for the next command.
+    fn idle(&self) -> bool {
+        self.commands.is_empty() && self.forwards.is_empty()
+    }
+
+    /// Whether the server has closed a connection that nothing runs on.
+    fn hung_up(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        match recv(self.socket.as_raw_fd(), &mut [0], flags) {
+            Ok(n) => n == 0,
+            Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
+        }
+    }
+
     fn keep_alive(&mut self, stuck: bool) -> Result<(), String> {
         let now = Instant::now();
+        if self.idle() {
+            self.heard = now;
+            return Ok(());
+        }
         if now.saturating_duration_since(self.heard) > SILENCE_MAX {
             return Err(format!("nothing was heard for {} s", SILENCE_MAX.as_secs()));
         }
@@ -403,13 +433,18 @@ impl Serving {
         let began = Instant::now();
         let timeout = match progress {
             Progress::On => Duration::ZERO,
-            _ => until
+            Progress::Stuck => LOOK_EVERY,
+            Progress::Waits if self.idle() => LOOK_EVERY,
+            Progress::Waits => until
                 .saturating_duration_since(began)
                 .max(Duration::from_millis(1)),
         };
         let mut events = PollFlags::POLLIN;
         if progress == Progress::Stuck {
             events |= PollFlags::POLLOUT;
+        }
+        if self.idle() {
+            events = PollFlags::empty();
         }
         let mut polled = vec![PollFd::new(self.socket.as_fd(), events)];
         if self.wanted {

@@ -26,6 +26,7 @@ pub(super) struct Forward {
     stream_ended: bool,
     over: bool,
     stuck: bool,
+    stuck_in_write: bool,
 }
 
 impl Forward {
@@ -40,6 +41,7 @@ impl Forward {
             stream_ended: false,
             over: false,
             stuck: false,
+            stuck_in_write: false,
         }
     }
 
@@ -94,6 +96,16 @@ impl Forward {
             };
         };
         let mut progress = false;
+        // A half-sent packet must be finished before reading, which may itself have something to send.
+        if std::mem::take(&mut self.stuck_in_write) {
+            match write_out(session, channel, &mut self.out) {
+                Ok(moved) => progress |= moved,
+                Err(moved) => {
+                    self.stuck_in_write = true;
+                    return moved;
+                }
+            }
+        }
         let mut chunk = [0; 32 * 1024];
         while self.back.len() < KEPT {
             match channel.read(&mut chunk) {
@@ -120,21 +132,11 @@ impl Forward {
                 Err(_) => self.stream_ended = true,
             }
         }
-        while !self.out.is_empty() {
-            let turn = self.out.len().min(32 * 1024);
-            match channel.write(&self.out[..turn]) {
-                Ok(n) => drop(self.out.drain(..n)),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    if Stuck::of(session).is_some() {
-                        return Moved::Stuck;
-                    }
-                    break;
-                }
-                Err(_) => self.stream_ended = true,
-            }
-            progress = true;
-            if self.stream_ended {
-                self.out.clear();
+        match write_out(session, channel, &mut self.out) {
+            Ok(moved) => progress |= moved,
+            Err(moved) => {
+                self.stuck_in_write = true;
+                return moved;
             }
         }
         while !self.back.is_empty() {
@@ -154,6 +156,27 @@ impl Forward {
         }
         if progress { Moved::On } else { Moved::Waits }
     }
+}
+
+/// Writes what the channel takes and says whether that was anything; an error where a packet is half sent. What a channel
+/// does not take any more is dropped: its other side is gone.
+fn write_out(session: &Session, channel: &mut Channel, out: &mut Vec<u8>) -> Result<bool, Moved> {
+    let mut progress = false;
+    while !out.is_empty() {
+        let turn = out.len().min(32 * 1024);
+        match channel.write(&out[..turn]) {
+            Ok(n) => drop(out.drain(..n)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                if Stuck::of(session).is_some() {
+                    return Err(Moved::Stuck);
+                }
+                break;
+            }
+            Err(_) => out.clear(),
+        }
+        progress = true;
+    }
+    Ok(progress)
 }
 
 fn patience(session: &Session) -> Moved {

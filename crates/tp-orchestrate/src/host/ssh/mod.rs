@@ -15,12 +15,14 @@ mod open;
 mod pattern;
 mod rank;
 pub mod remote;
+mod session;
 mod target;
 
 pub use about::About;
 pub use channel::{End, Input, Sink};
 pub use dial::HostKeys;
 pub use open::{Options, connect};
+pub use session::{Said, Session};
 pub use target::{Surroundings, Target};
 
 use super::{CommandOutput, Fault, Host, HostError, Launch, Message, RankProcess};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-use tp_receipt::control::{BEAT_EVERY_S, Order};
+use tp_receipt::control::{BEAT_EVERY_S, Order, clock_line};
 
 /// Starts the rank's supervisor. The start line goes first, then a beat whenever one is due, from the connection's own
 /// thread.
@@ -51,6 +51,11 @@ impl RankProcess for SshProcess {
         if order == Order::End {
             self.running.close_input();
         }
+    }
+
+    fn ask_clock(&self, token: u64) {
+        self.running
+            .write(format!("{}\n", clock_line(token)).into_bytes());
     }
 
     fn kill(&self) {

@@ -1,0 +1,152 @@
+//! `relay`: passes a file on from host to host while it arrives, so that a large one crosses the workstation's link once.
+//!
+//! A relay takes the file from the one before it (or, as the source, reads it here while it is being written), hashes it,
+//! gives it its name when the hash is right, and sends it on to the next. It lives as long as its lease.
+
+mod hello;
+mod send;
+mod take;
+
+use crate::cli::RelayArgs;
+use crate::exit_code::{self, Refusal};
+use crate::lease::{self, Heard, Lines, RawStdin};
+use crate::sink::Sink;
+use hello::Common;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+use tp_receipt::control::{Order, START_LINE_MAX};
+use tp_receipt::event::Kind;
+
+/// How long nothing may arrive before a transfer is given up.
+const STALL: Duration = Duration::from_secs(60);
+
+/// What is passed on.
+struct Job {
+    /// The file under its own name; until its hash is checked it has `.part` behind it.
+    file: PathBuf,
+    size: u64,
+    common: Common,
+}
+
+impl Job {
+    fn part(&self) -> PathBuf {
+        let mut name = self.file.clone().into_os_string();
+        name.push(".part");
+        name.into()
+    }
+}
+
+/// What the threads tell.
+enum News {
+    /// The file is here, whole and with the right hash.
+    Taken,
+    /// It was sent on, or nobody is next.
+    Sent,
+    /// It could not be taken.
+    NotTaken(String),
+    /// It could not be sent on.
+    NotSent(String),
+}
+
+/// Runs the relay to its end: exit 0 with the file here and sent on, 1 where one of the two failed; what came here
+/// whole is kept in either case.
+pub fn run(args: &RelayArgs, sink: &Sink) -> Result<u8, Refusal> {
+    let mut lines = Lines::new(RawStdin::new(), START_LINE_MAX);
+    let start = lease::read_start(&mut lines)?;
+    let secret = start.secret.ok_or_else(|| {
+        Refusal::usage("the start line carries no secret, and a relay serves nobody without")
+    })?;
+    let is_hash = args.sha256.len() == 64 && args.sha256.bytes().all(|b| b.is_ascii_hexdigit());
+    if !is_hash {
+        return Err(Refusal::usage("--sha256 wants 64 hexadecimal digits"));
+    }
+    let job = Arc::new(Job {
+        file: args.file.clone(),
+        size: args.size,
+        common: Common {
+            secret: secret.into_bytes(),
+            sha256: args.sha256.to_lowercase(),
+        },
+    });
+    let (tell, news) = channel();
+    if args.source {
+        let _ = tell.send(News::Taken);
+    } else {
+        let port = take::listen(Arc::clone(&job), tell.clone())
+            .map_err(|e| Refusal::cannot(format!("failed to listen for the relay before this one: {e}")))?;
+        say(sink, &[("port", port.into())]);
+    }
+    let orders = Arc::clone(&job);
+    std::thread::spawn(move || follow(lines, &orders, &tell));
+    let (mut taken, mut sent, mut unsent) = (false, false, None);
+    while !(taken && sent) {
+        match news.recv() {
+            Ok(News::Taken) => taken = true,
+            Ok(News::Sent) => sent = true,
+            // What is on its way here is taken to its end all the same.
+            Ok(News::NotSent(why)) => (sent, unsent) = (true, Some(why)),
+            Ok(News::NotTaken(why)) => return Err(failed(&job, &why)),
+            Err(_) => return Err(Refusal::lost("the relay's threads ended")),
+        }
+    }
+    say(
+        sink,
+        &[
+            ("done", true.into()),
+            ("sha256", job.common.sha256.clone().into()),
+        ],
+    );
+    match unsent {
+        None => Ok(exit_code::PASSED),
+        Some(why) => Err(failed(&job, &why)),
+    }
+}
+
+fn failed(job: &Job, why: &str) -> Refusal {
+    Refusal {
+        code: exit_code::FAILED,
+        text: format!("failed to relay {}: {why}", job.file.display()),
+    }
+}
+
+fn say(sink: &Sink, fields: &[(&str, serde_json::Value)]) {
+    let mut map = serde_json::Map::new();
+    map.insert("event".to_owned(), "relay".into());
+    map.extend(
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone())),
+    );
+    sink.event_as(None, Kind::Unknown(map));
+}
+
+/// Follows the orders: `next HOST PORT` or `last` once, beats, and the end of the lease, with which the process ends.
+fn follow(mut lines: Lines<RawStdin>, job: &Arc<Job>, tell: &Sender<News>) {
+    loop {
+        let line = match lines.next(Instant::now() + lease::limit()) {
+            Heard::Line(line) => String::from_utf8_lossy(&line).into_owned(),
+            Heard::End | Heard::Silence | Heard::TooLong => std::process::exit(i32::from(exit_code::LOST)),
+        };
+        if Order::parse(&line) == Some(Order::End) {
+            std::process::exit(i32::from(exit_code::LOST));
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["last"] => drop(tell.send(News::Sent)),
+            ["next", host, port] => {
+                let (job, tell, host) = (Arc::clone(job), tell.clone(), host.to_owned());
+                let Ok(port) = port.parse() else { continue };
+                std::thread::spawn(move || {
+                    let news = match send::send(&job, &host, port) {
+                        Ok(()) => News::Sent,
+                        Err(error) => News::NotSent(format!("sending it to {host} port {port}: {error}")),
+                    };
+                    let _ = tell.send(news);
+                });
+            }
+            _ => {}
+        }
+    }
+}
