@@ -142,18 +142,6 @@ let
         script = "mkdir -p $out/lib";
       };
       openssh = final.command "openssh" [ "/usr/bin/ssh" ];
-      pkg-config = final.command "pkg-config" [ "/usr/bin/pkg-config" ];
-      # The host's, which its compiler finds by itself.
-      openssl = hostTool {
-        pname = "openssl";
-        links = [ ];
-        script = "mkdir -p $out/lib";
-      };
-      zlib = hostTool {
-        pname = "zlib";
-        links = [ ];
-        script = "mkdir -p $out/lib";
-      };
       gcc = final.command "gcc" [ "/usr/bin/gcc" ];
       git = final.command "git" [ "/usr/bin/git" ];
       iproute2 = final.command "iproute2" [ "/usr/sbin/ip" ];
