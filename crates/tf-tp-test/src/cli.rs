@@ -169,6 +169,12 @@ pub struct FailfastArgs {
     /// Fail in this phase of the boot instead of in the collectives
     #[arg(long, value_name = "PHASE", value_parser = Text::new())]
     pub at: Option<String>,
+    /// With transport: a shell command that takes the victim's link down; --link-up mends it
+    #[arg(long, value_name = "COMMAND", requires = "link_up", value_parser = Text::new())]
+    pub link_down: Option<String>,
+    /// With transport: the shell command that brings the link up again
+    #[arg(long, value_name = "COMMAND", requires = "link_down", value_parser = Text::new())]
+    pub link_up: Option<String>,
 }
 
 /// How the victim fails.
@@ -208,6 +214,9 @@ pub struct BenchArgs {
     /// Timed calls of each; 200 unless given, 50 from 1 MiB on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=1_000_000))]
     pub calls: Option<u32>,
+    /// Measure the rails between two ranks instead: each alone, all together, and TCP on the same ports
+    #[arg(long, conflicts_with_all = ["sizes", "ops"])]
+    pub rails: bool,
 }
 
 /// Arguments of `explain`.

@@ -9,6 +9,7 @@ use crate::preflight::Job;
 use crate::roce_host;
 use crate::sink::Sink;
 use crate::suite;
+use crate::transport;
 use crate::version;
 use serde_json::json;
 use std::sync::Arc;
@@ -102,6 +103,16 @@ pub fn refusal(error: SessionError) -> Refusal {
 pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink) -> Result<u8, Refusal> {
     if let Job::Failfast(injection, at) = job {
         before_the_group(*injection, *at, settings, sink)?;
+    }
+    match (job, &rdma) {
+        (Job::Transport(plan), Some(rdma)) => return transport::run(plan, settings, rdma, sink),
+        (Job::Rails(calls), Some(rdma)) => return bench::rails::run(*calls, settings, rdma, sink),
+        (Job::Transport(_) | Job::Rails(_), None) => {
+            return Err(Refusal::usage(
+                "this command needs the verbs wire: leave --wire out, or give verbs",
+            ));
+        }
+        _ => {}
     }
     let group = Group::open(settings, hooks(sink)).map_err(refusal)?;
     if let Job::Failfast(injection, At::Agreed) = job {
@@ -215,6 +226,8 @@ fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
                 fate.fatal("bench", &why);
             }
         }
+        // Returned from before there was a session.
+        Job::Transport(_) | Job::Rails(_) => {}
         Job::Failfast(injection, at) => {
             let patience = settings.heartbeat_limit + settings.grace;
             failfast::run(on, device, &fate, *injection, *at, patience, sink);

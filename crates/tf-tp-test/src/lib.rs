@@ -23,6 +23,7 @@ pub mod start;
 pub mod stdout;
 pub mod suite;
 pub mod supervise;
+pub mod transport;
 pub mod version;
 
 use clap::Parser;

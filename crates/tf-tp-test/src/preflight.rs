@@ -7,6 +7,7 @@ use crate::exit_code::Refusal;
 use crate::failfast::{At, Injection};
 use crate::os;
 use crate::suite;
+use crate::transport;
 use tp_fabric::settings::{Settings, Sources};
 use tp_fabric::types::{BackendKind, WireKind, World};
 
@@ -24,8 +25,12 @@ pub enum Job {
     Suite(Option<String>),
     /// `failfast`.
     Failfast(Injection, At),
+    /// `failfast VICTIM transport`.
+    Transport(transport::Plan),
     /// `bench`.
     Bench(bench::Plan),
+    /// `bench --rails`: each rail, all together, and TCP on the same ports, with this many calls of each.
+    Rails(u32),
 }
 
 /// Reads the settings for a command that names a backend of its own (`suite BACKEND`), which must not contradict
@@ -85,15 +90,20 @@ pub fn checks(args: &SuiteArgs, settings: &Settings) -> Result<String, Refusal> 
 /// What no wire can do in any place.
 fn wire(settings: &Settings) -> Result<(), Refusal> {
     if settings.wire == Some(WireKind::Verbs) && settings.world.0 > 1 {
-        let devices = std::fs::read_dir(RDMA_DEVICES).map_or(0, Iterator::count);
-        if devices == 0 {
-            return Err(Refusal::cannot(format!(
-                "wire verbs needs an RDMA port, and {RDMA_DEVICES} shows none: load the network card's RDMA driver, or take shm \
-                 on one host, tcp between hosts"
-            )));
-        }
+        needs_rdma("wire verbs")?;
     }
     Ok(())
+}
+
+/// What is seen without touching any device.
+fn needs_rdma(what: &str) -> Result<(), Refusal> {
+    if std::fs::read_dir(RDMA_DEVICES).map_or(0, Iterator::count) > 0 {
+        return Ok(());
+    }
+    Err(Refusal::cannot(format!(
+        "{what} needs an RDMA port for the verbs wire, and {RDMA_DEVICES} shows none: load the network card's RDMA driver, or \
+         take shm on one host, tcp between hosts"
+    )))
 }
 
 fn failfast(args: &FailfastArgs, settings: &Settings) -> Result<Job, Refusal> {
@@ -113,8 +123,24 @@ fn failfast(args: &FailfastArgs, settings: &Settings) -> Result<Job, Refusal> {
         Some(word) => word.parse().map_err(|e| Refusal::usage(format!("--at: {e}")))?,
     };
     if args.kind == FailKind::Transport {
-        let text = "failfast transport needs the verbs wire on real or soft RDMA ports, which this runner does not drive yet";
-        return Err(Refusal::cannot(text));
+        if args.at.is_some() {
+            return Err(Refusal::usage(
+                "--at says when a process fails; a transport fails while messages pass",
+            ));
+        }
+        if settings.wire.is_some_and(|wire| wire != WireKind::Verbs) {
+            return Err(Refusal::usage(
+                "failfast transport breaks the verbs wire: leave --wire out, or give verbs",
+            ));
+        }
+        needs_rdma("failfast transport")?;
+        return Ok(Job::Transport(transport::Plan {
+            victim,
+            link: args.link_down.clone().zip(args.link_up.clone()),
+        }));
+    }
+    if args.link_down.is_some() {
+        return Err(Refusal::usage("--link-down belongs to failfast transport"));
     }
     Ok(Job::Failfast(
         Injection {
@@ -126,6 +152,16 @@ fn failfast(args: &FailfastArgs, settings: &Settings) -> Result<Job, Refusal> {
 }
 
 fn bench(args: &BenchArgs, settings: &Settings) -> Result<Job, Refusal> {
+    if args.rails {
+        if settings.world.0 != 2 {
+            return Err(Refusal::usage(format!(
+                "bench --rails measures the rails of two ranks; TF_TP_WORLD (or --world) is {}",
+                settings.world
+            )));
+        }
+        needs_rdma("bench --rails")?;
+        return Ok(Job::Rails(args.calls.unwrap_or(bench::rails::CALLS)));
+    }
     let plan = bench::Plan::parse(&args.ops, &args.sizes, args.calls).map_err(Refusal::usage)?;
     let available = os::available_memory();
     memory(&plan, settings.world, ranks_here(settings), available)?;

@@ -1,6 +1,7 @@
 //! `bench`: how long the collectives take. Medians, never means; a figure that cannot be true is refused.
 
 pub mod device;
+pub mod rails;
 pub mod sizes;
 pub mod stats;
 

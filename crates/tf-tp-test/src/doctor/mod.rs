@@ -282,19 +282,21 @@ fn abilities(items: &[Item], libraries: &[Finding]) -> Vec<Ability> {
         ability(
             "suite host",
             true,
-            if shm {
-                "over shm and tcp"
-            } else {
-                "over tcp; shared memory is not there"
+            match (ports && has("libibverbs"), shm) {
+                (true, true) => "over verbs, shm and tcp",
+                (true, false) => "over verbs and tcp; shared memory is not there",
+                (false, true) => "over shm and tcp",
+                (false, false) => "over tcp; shared memory is not there",
             },
         ),
         ability(
             "roce-host",
             true,
-            if shm {
-                "over shm and tcp"
-            } else {
-                "over tcp; shared memory is not there"
+            match (ports && has("libibverbs"), shm) {
+                (true, true) => "over verbs, shm and tcp",
+                (true, false) => "over verbs and tcp; shared memory is not there",
+                (false, true) => "over shm and tcp",
+                (false, false) => "over tcp; shared memory is not there",
             },
         ),
         ability(
@@ -308,8 +310,12 @@ fn abilities(items: &[Item], libraries: &[Finding]) -> Vec<Ability> {
         ),
         ability(
             "failfast V transport",
-            false,
-            "needs the verbs wire, which this runner does not drive yet",
+            ports && has("libibverbs"),
+            match (ports, has("libibverbs")) {
+                (true, true) => "",
+                (true, false) => "lacks libibverbs",
+                (false, _) => "no RDMA port",
+            },
         ),
         gpu("suite nccl", &["libcuda", "libnccl"], sums),
         gpu("suite mailbox", &["libcuda", "kernels"], "ranks of one host"),

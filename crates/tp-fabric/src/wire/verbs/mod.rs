@@ -12,6 +12,7 @@
 
 mod cells;
 mod extent;
+mod fault;
 mod halt;
 mod link;
 mod memory;
@@ -41,6 +42,7 @@ pub(super) mod fuzz {
 }
 
 pub use cells::SMALL;
+pub use fault::Fault;
 pub use halt::Halted;
 pub use open::{VerbsConfig, open};
 

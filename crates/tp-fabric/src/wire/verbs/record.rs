@@ -86,7 +86,8 @@ impl Record {
                 "its description claims {length} bytes, {DESCRIPTION} are the most"
             ));
         }
-        let description = String::from_utf8_lossy(rest.take(length)?).into_owned();
+        let description =
+            std::str::from_utf8(rest.take(length)?).map_err(|_| "its description is no text")?;
         let (start, length, count) = (rest.u64()?, rest.u64()?, rest.u32()? as usize);
         if count > rest.0.len() / END {
             return Err(format!(
@@ -102,7 +103,7 @@ impl Record {
             return Err("its memory goes beyond the end of all addresses".to_owned());
         }
         Ok(Self {
-            description,
+            description: description.to_owned(),
             start,
             length,
             ends,
