@@ -2,6 +2,7 @@
 
 use crate::plan::symbol::{self, Values};
 use std::collections::BTreeMap;
+use tp_hca::document::{PortPick, RankPick};
 use tp_receipt::event::{Kind, Rail};
 use tp_receipt::record::StepKey;
 
@@ -57,6 +58,31 @@ impl Picks {
                 shown(ours)
             )
         })
+    }
+
+    /// Where a rank's line is NCCL's own word on which ports it took, and they are others than the probed or captured pick: one
+    /// line that says which. Picks of a facts file say nothing about this machine's NCCL.
+    pub fn nccl_difference(&self, rank: u32, line: &str) -> Option<String> {
+        tp_hca::nccl_log::using(line)?;
+        let rails = self
+            .0
+            .get(&rank)
+            .filter(|rails| rails.iter().all(|rail| !rail.model))?;
+        let ports = rails.iter().map(|rail| PortPick {
+            device: rail.device.clone(),
+            port: tp_hca::PortNum(rail.port),
+            chosen: true,
+            reason: String::new(),
+        });
+        let pick = RankPick {
+            rank,
+            mode: tp_hca::Mode::Auto,
+            rails: Vec::new(),
+            nccl_env: BTreeMap::new(),
+            ports: ports.collect(),
+            warnings: Vec::new(),
+        };
+        tp_hca::nccl_log::difference(line, &pick)
     }
 
     /// Every symbol that is known, with its value.
@@ -148,5 +174,38 @@ mod tests {
         assert_eq!(values.resolve("$pick.r0.address").unwrap(), "192.0.2.1");
         let error = values.resolve("$pick.r1.nccl_ib_hca").unwrap_err();
         assert!(error.to_string().contains("$pick.r1.nccl_ib_hca"), "{error}");
+    }
+
+    #[test]
+    fn what_nccl_says_it_took_is_held_against_the_live_pick_case_139() {
+        let line = "h:1:2 [0] NCCL INFO NET/IB : Using [0]a:1/RoCE [1]b:1/RoCE [RO]; OOB eth0:192.0.2.1<0>";
+        let with = |model: bool| {
+            let mut picks = Picks::default();
+            for kind in [rail(1, "a", 3), rail(1, "c", 3)] {
+                if let Kind::Rail(rail) = kind {
+                    picks.event(Some(0), &Kind::Rail(Rail { model, ..rail }));
+                }
+            }
+            picks
+        };
+        let text = with(false).nccl_difference(0, line).unwrap();
+        assert!(
+            text.contains("only NCCL has b:1, only the pick has c:1"),
+            "{text}"
+        );
+        assert_eq!(
+            with(false).nccl_difference(0, "NCCL INFO Using network Socket"),
+            None
+        );
+        assert_eq!(
+            with(true).nccl_difference(0, line),
+            None,
+            "a facts file is another machine"
+        );
+        assert_eq!(
+            with(false).nccl_difference(1, line),
+            None,
+            "nothing is known of rank 1"
+        );
     }
 }

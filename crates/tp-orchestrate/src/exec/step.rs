@@ -308,6 +308,7 @@ impl<'a> Trial<'a> {
                 self.act(&actions);
             }
             What::Noise { line, why } => {
+                self.hear_nccl(rank, &line, picks);
                 ledger.log(rank, format!("[not an event: {why}] {line}\n").as_bytes())?;
                 let count = self.noise.entry(rank).or_default();
                 *count += 1;
@@ -323,6 +324,9 @@ impl<'a> Trial<'a> {
             What::Stderr(said) => {
                 ledger.log(rank, &said.bytes)?;
                 self.heard.lines(rank, &said.bytes);
+                for line in String::from_utf8_lossy(&said.bytes).lines() {
+                    self.hear_nccl(rank, line, picks);
+                }
             }
             What::Ended(ended) => {
                 let how = match (ended.code, ended.signal) {
@@ -339,6 +343,15 @@ impl<'a> Trial<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What counts is what NCCL does, not what it was told.
+    fn hear_nccl(&mut self, rank: u32, line: &str, picks: &Picks) {
+        if let Some(problem) = picks.nccl_difference(rank, line)
+            && !self.judge.errors.contains(&problem)
+        {
+            self.judge.errors.push(problem);
+        }
     }
 
     fn hear_event(&mut self, rank: u32, kind: &Kind, now: Instant) -> Vec<Action> {
