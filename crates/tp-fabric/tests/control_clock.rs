@@ -41,6 +41,20 @@ struct Clocked {
     shift: PathBuf,
     _directory: tempfile::TempDir,
     scene: Scene,
+    _litter: Litter,
+}
+
+/// What the library leaves in shared memory when its process is killed, by the processes' ids.
+struct Litter(Vec<i32>);
+
+impl Drop for Litter {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
+                let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
+            }
+        }
+    }
 }
 
 fn start(scripts: [&str; 2]) -> Option<Clocked> {
@@ -59,11 +73,13 @@ fn start(scripts: [&str; 2]) -> Option<Clocked> {
         ("TF_TP_HEARTBEAT_LIMIT_S", "0.5"),
     ];
     let ranks = scene.start_all(&variables, &scripts);
+    let litter = Litter(ranks.iter().map(|rank| rank.pid).collect());
     Some(Clocked {
         ranks,
         shift,
         _directory: directory,
         scene,
+        _litter: litter,
     })
 }
 
