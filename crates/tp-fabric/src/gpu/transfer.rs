@@ -282,3 +282,114 @@ pub trait SmallPath: Send + Sync {
         unsafe { self.run(&transfer, stream) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Records what it is asked for.
+    struct Recorder(Mutex<Vec<Transfer>>);
+
+    impl SmallPath for Recorder {
+        fn rank(&self) -> Rank {
+            Rank(1)
+        }
+        fn world(&self) -> World {
+            World(3)
+        }
+        fn wire(&self) -> Option<WireKind> {
+            None
+        }
+        fn describe(&self) -> String {
+            String::new()
+        }
+        fn two_shot_min(&self) -> u64 {
+            4096
+        }
+        fn record(&self) -> Option<FailureRecord> {
+            None
+        }
+        fn abort(&self, _: &str) {}
+        unsafe fn run(&self, transfer: &Transfer, _: CUstream) -> Result<(), GpuError> {
+            self.0.lock().unwrap().push(*transfer);
+            Ok(())
+        }
+    }
+
+    const SEND: u64 = 0x1000_0000;
+    const RECV: u64 = 0x2000_0000;
+
+    fn asked(call: impl Fn(&Recorder)) -> Vec<Transfer> {
+        let path = Recorder(Mutex::new(Vec::new()));
+        call(&path);
+        path.0.into_inner().unwrap()
+    }
+
+    fn all_reduce(bytes: u64) -> Vec<Transfer> {
+        // SAFETY: the recorder touches no address.
+        asked(|path| unsafe {
+            path.all_reduce(
+                SEND,
+                RECV,
+                bytes,
+                DType::Bf16,
+                ReduceOp::Sum,
+                std::ptr::null_mut(),
+            )
+            .unwrap();
+        })
+    }
+
+    #[test]
+    fn a_small_all_reduce_is_one_transfer() {
+        let [one] = all_reduce(4094)[..] else {
+            panic!("one transfer")
+        };
+        assert_eq!(
+            (one.mode, one.send, one.recv, one.bytes),
+            (Mode::Reduce, SEND, RECV, 4094)
+        );
+        assert_eq!((one.send_stride, one.root), (0, None));
+    }
+
+    #[test]
+    fn a_large_one_reduces_shards_gathers_them_and_carries_the_rest_on_its_own() {
+        let bytes = 10_000;
+        let [scatter, gather, rest] = all_reduce(bytes)[..] else {
+            panic!("three transfers")
+        };
+        // 10,000 / 48 whole packs for each of three ranks.
+        let shard = 208 * 16;
+        assert_eq!(
+            (scatter.send, scatter.send_stride, scatter.bytes),
+            (SEND, shard, shard)
+        );
+        assert_eq!((scatter.own, scatter.recv), (SEND + shard, RECV + shard));
+        assert_eq!(
+            (gather.send, gather.recv, gather.recv_stride),
+            (RECV + shard, RECV, shard)
+        );
+        assert_eq!(
+            (rest.send, rest.recv, rest.bytes),
+            (SEND + 3 * shard, RECV + 3 * shard, bytes - 3 * shard)
+        );
+        assert_eq!(3 * shard + rest.bytes, bytes);
+    }
+
+    #[test]
+    fn a_rank_that_sends_nothing_has_its_result_as_operand() {
+        let of = |root| {
+            // SAFETY: the recorder touches no address.
+            asked(|path| unsafe {
+                path.broadcast(0, RECV, 64, DType::U8, root, std::ptr::null_mut())
+                    .unwrap();
+            })[0]
+        };
+        assert_eq!(
+            (of(Rank(0)).send, of(Rank(0)).own, of(Rank(0)).root),
+            (RECV, RECV, Some(Rank(0)))
+        );
+        assert_eq!(of(Rank(1)).send, 0, "the root sends what it was given");
+    }
+}
