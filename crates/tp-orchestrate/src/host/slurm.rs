@@ -20,6 +20,8 @@ use std::time::Duration;
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(600);
 /// How long a small question may take, Slurm's own start of the step included.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
+/// How long Slurm may take to start a step on a busy node.
+const STEP_START: Duration = Duration::from_secs(60);
 /// Prints the kernel's tables of TCP sockets; without IPv6 the second is not there.
 const PORTS_SCRIPT: &str = "cat /proc/net/tcp; cat /proc/net/tcp6 2>/dev/null; true";
 /// Where a free port is looked for on a node, as on this machine: below those of outgoing connections.
@@ -213,7 +215,8 @@ impl Host for SlurmHost {
     }
 
     fn output(&self, argv: &[String], limit: Duration) -> Result<CommandOutput, HostError> {
-        self.here.output(&self.step(argv), limit)
+        // The limit is the command's; Slurm's own start of the step comes on top.
+        self.here.output(&self.step(argv), limit + STEP_START)
     }
 
     fn free_port(&self) -> Result<u16, HostError> {
