@@ -95,6 +95,6 @@ fn the_numbers_that_travel_are_the_same() {
     }
     assert_eq!(ours::ibv_wr_opcode::IBV_WR_RDMA_WRITE.0, theirs::ibv_wr_opcode::IBV_WR_RDMA_WRITE);
     assert_eq!(ours::ibv_qp_type::IBV_QPT_RC.0, theirs::ibv_qp_type::IBV_QPT_RC);
-    assert_eq!(ours::ibv_event_type::IBV_EVENT_GID_CHANGE.0, theirs::ibv_event_type::IBV_EVENT_GID_CHANGE);
-    assert_eq!(ours::ibv_event_type::IBV_EVENT_PORT_ERR.0, theirs::ibv_event_type::IBV_EVENT_PORT_ERR);
+    assert_eq!(ours::ibv_event_type::IBV_EVENT_GID_CHANGE.0, theirs::ibv_event_type::IBV_EVENT_GID_CHANGE as u32);
+    assert_eq!(ours::ibv_event_type::IBV_EVENT_PORT_ERR.0, theirs::ibv_event_type::IBV_EVENT_PORT_ERR as u32);
 }
