@@ -1,7 +1,7 @@
 //! `doctor`: every host at once, looked at and not changed, each finding with what would mend it.
 //!
-//! [`ask`] gathers what the hosts say, [`compare`] and [`rails`] hold it against the inventory and against each other,
-//! [`smoke`] ends with one real collective. What was not tried is said.
+//! `ask` gathers what the hosts say, `compare` and `rails` hold it against the inventory and against each other,
+//! `smoke` ends with one real collective. What was not tried is said.
 
 mod ask;
 mod compare;
