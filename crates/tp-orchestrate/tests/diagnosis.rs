@@ -103,3 +103,11 @@ fn ordinary_lines_are_not_explained() {
         assert!(found.is_empty(), "{line}: {found:?}");
     }
 }
+
+#[test]
+fn what_a_rank_says_for_information_explains_no_failure() {
+    let said = "wire tcp, not verbs: rank 0: no RDMA device: pass --device /dev/infiniband to the container, there is no /dev/infiniband/uverbs*";
+    let found = |line: String| diagnose(&evidence(&line)).into_iter().next().map(|d| d.code);
+    assert_eq!(found(format!("[0] INFO: {said}")), None);
+    assert_eq!(found(format!("[0] ERROR: {said}")).as_deref(), Some("no-uverbs"));
+}

@@ -21,7 +21,8 @@ fn finish(child: std::process::Child, began: Instant) -> Said {
     Said::of(&output, began.elapsed())
 }
 
-/// Brings the runner while links are quick, limits every step, and makes the links crawl.
+/// Brings the runner while links are quick, limits every step, and makes the links crawl. What crawls holds heartbeats up too:
+/// ranks are given a minute of them, so that a step ends by what the test does.
 fn crawl(lab: &Lab, seconds: u32) {
     let runner = lab::runner().display().to_string();
     lab.output(&["push", "inventory.toml", "--runner", &runner])
@@ -30,6 +31,10 @@ fn crawl(lab: &Lab, seconds: u32) {
         text.replace(
             "launcher = \"ssh\"",
             &format!("launcher = \"ssh\"\nstep_limit_s = {seconds}"),
+        )
+        .replace(
+            "[defaults]",
+            "[defaults]\nenv = { TF_TP_HEARTBEAT_LIMIT_S = \"60\" }",
         )
     });
     lab.lab("shape", &[CRAWL]);

@@ -78,9 +78,21 @@ pub fn diagnose(evidence: &Evidence) -> Vec<Diagnosis> {
         .collect()
 }
 
+/// The runner's own `[rank] INFO: …`: says what is so, such as that a host has no RDMA, and explains no failure.
+fn is_information(line: &str) -> bool {
+    let said = match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((rank, said)) if rank.bytes().all(|b| b.is_ascii_digit()) => said,
+        _ => line,
+    };
+    said.starts_with("INFO: ")
+}
+
 fn matched(signature: &Signature, evidence: &Evidence) -> Option<Diagnosis> {
     let seen = match signature.sign {
         Sign::Line { all, any } => evidence.lines.iter().find_map(|(rank, line)| {
+            if is_information(line) {
+                return None;
+            }
             let lower = line.to_lowercase();
             let has = |word: &&str| lower.contains(&word.to_lowercase());
             let fits = all.iter().all(&has) && (any.is_empty() || any.iter().any(has));
