@@ -58,12 +58,8 @@ fn a_host_that_goes_down_or_is_cut_off_in_a_step_fails_it_and_the_others_end() {
     let run = lab.run_in_background("cut", &["--arms", "none", "--steps", "roce-host"]);
     let began = Instant::now();
     lab.lab("cut", &["host-2"]);
-    let words = [
-        "FAILED",
-        "rank 1: the connection to its host was lost",
-        "how it ended is not known",
-    ];
-    let said = finish(run, began).expect(1, &words);
+    // Its last word comes through, or it does not.
+    let said = finish(run, began).expect(1, &["FAILED", "rank 1"]);
     assert!(said.took < Duration::from_secs(110), "{:?}", said.took);
     assert_eq!(lab.receipt("cut").verdict, Verdict::Failed);
     lab.assert_verified("cut");
@@ -171,12 +167,7 @@ fn ranks_that_are_killed_or_print_garbage_and_ports_that_are_taken() {
     );
     lab.assert_verified("noise");
 
-    lab.edit(|_| {
-        inventory.replace(
-            "user = \"root\"",
-            "user = \"root\"\nenv = { TF_TP_PLAN_PORT = \"29555\" }",
-        )
-    });
+    lab.edit(|_| inventory.replace("TF_TP_HEARTBEAT_LIMIT_S = \"60\"", "TF_TP_PLAN_PORT = \"29555\""));
     // A fixed port could be taken: none can be given, every step looks for a free one.
     lab.run("taken", &["--arms", "none", "--steps", "failfast-host-kill-1"])
         .expect(2, &["TF_TP_PLAN_PORT", "each step takes a free one"]);
