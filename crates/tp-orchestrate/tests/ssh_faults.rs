@@ -181,7 +181,8 @@ fn two_runs_at_once_pass_and_stop_ends_only_ones_own() {
     let Some(lab) = Lab::up(2) else { return };
     crawl(&lab, 300);
     let began = Instant::now();
-    let first = lab.run_in_background("first", &LONG);
+    // One step: with another after it, its ranks would be there as soon as the stopped ones are gone.
+    let first = lab.run_in_background("first", &["--arms", "none", "--steps", "roce-host"]);
     lab.run("second", &SHORT)
         .expect(0, &["another run's ranks are on these hosts", "PASSED"]);
     let listed = lab
