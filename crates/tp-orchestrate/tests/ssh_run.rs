@@ -111,7 +111,6 @@ fn four_hosts_pass() {
 }
 
 #[test]
-#[ignore = "hosts of the lab that meet at a control address do not end within their limit: not understood yet"]
 fn without_a_fabric_address_the_ranks_meet_where_the_pick_says() {
     let Some(lab) = Lab::up(2) else { return };
     lab.edit(|text| {
@@ -149,12 +148,10 @@ fn without_a_fabric_address_the_ranks_meet_where_the_pick_says() {
         })
         .collect()
     };
-    assert_eq!(
-        masters("\"hca\"").len(),
-        2,
-        "control for the first pick, the rail for the others: {launched:?}"
-    );
-    assert_eq!(masters("failfast").len(), 1, "{launched:?}");
+    // Every arm makes its own pick, for which the control address is all there is; what comes after it meets on the rail.
+    let (first, after) = (masters("\"hca\""), masters("failfast"));
+    assert_eq!((first.len(), after.len()), (1, 1), "{launched:?}");
+    assert!(first.is_disjoint(&after), "{launched:?}");
 }
 
 /// Case 92, 101: what `plan --ask` prints is what `run` executes, and nothing is brought anywhere by a dry run.
