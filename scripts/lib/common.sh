@@ -32,29 +32,34 @@ need_cargo() {
   die "Rust is not here (no cargo on PATH). Get it: $how; or install Nix and run this again"
 }
 
-# need_deb COMMAND PACKAGE...: installs Debian packages when COMMAND is not there. Returns 1, saying so, where that
-# cannot be done, so that the caller can skip by name.
-need_deb() {
-  local command=$1
+# install_debs WHAT PACKAGE...: installs Debian packages, which WHAT needs. Returns 1, saying so, where that cannot be done,
+# so that the caller can skip by name. The caller has seen that they are lacking.
+install_debs() {
+  local what=$1
   shift
-  # With NEED_FRESH the command alone does not show that the packages are there.
-  [ -n "${NEED_FRESH:-}" ] || ! command -v "$command" >/dev/null 2>&1 || return 0
   if ! command -v apt-get >/dev/null 2>&1; then
-    say "no $command, and no apt-get to install $* with"
+    say "no $what, and no apt-get to install $* with"
     return 1
   fi
   local sudo=()
   if [ "$(id -u)" != 0 ]; then
     sudo=(sudo -n)
-    "${sudo[@]}" true 2>/dev/null || { say "no $command, and neither root nor sudo to install $* with"; return 1; }
+    "${sudo[@]}" true 2>/dev/null || { say "no $what, and neither root nor sudo to install $* with"; return 1; }
   fi
-  say "installing $* (for $command)"
+  say "installing $* (for $what)"
   if [ -z "${APT_UPDATED:-}" ]; then
     "${sudo[@]}" apt-get -qq update >/dev/null || true
     APT_UPDATED=1
   fi
   DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -qq -y install --no-install-recommends "$@" >/dev/null
-  command -v "$command" >/dev/null 2>&1
+}
+
+# need_deb COMMAND PACKAGE...: installs Debian packages when COMMAND is not there. Returns 1, saying so, where it is not
+# there afterwards.
+need_deb() {
+  command -v "$1" >/dev/null 2>&1 && return 0
+  install_debs "$@" || return 1
+  command -v "$1" >/dev/null 2>&1
 }
 
 # need_build_tools: a C linker, and OpenSSL's headers, which the orchestrator's SSH is built with. Where those cannot be
@@ -64,7 +69,7 @@ need_build_tools() {
   command -v cc >/dev/null 2>&1 || need_deb cc gcc libc6-dev || die "a C linker is needed: install gcc"
   # The flake's shell has them where pkg-config says.
   if command -v pkg-config >/dev/null 2>&1 && pkg-config --exists openssl; then return 0; fi
-  NEED_FRESH=1 need_deb pkg-config pkg-config libssl-dev || true
+  install_debs "OpenSSL's headers" pkg-config libssl-dev || true
   if command -v pkg-config >/dev/null 2>&1 && pkg-config --exists openssl; then return 0; fi
   if command -v perl >/dev/null 2>&1 && command -v make >/dev/null 2>&1; then
     say "no headers of OpenSSL (libssl-dev, openssl-devel): building it from source"
@@ -77,7 +82,7 @@ need_build_tools() {
 # need_pip: Python's installer of wheels. Returns 1, saying so, where it cannot be had.
 need_pip() {
   python3 -c 'import pip, venv, ensurepip' 2>/dev/null && return 0
-  NEED_FRESH=1 need_deb python3 python3-pip python3-venv || true
+  install_debs pip python3-pip python3-venv || true
   python3 -c 'import pip, venv, ensurepip' 2>/dev/null || { say "no pip and no venv (Debian: python3-pip, python3-venv)"; return 1; }
 }
 
