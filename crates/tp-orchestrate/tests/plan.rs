@@ -256,6 +256,7 @@ fn gpus_are_dealt_out_where_there_is_one_for_each_rank() {
         host_gpus: Default::default(),
         cpus: None,
         rdma_ports: Some(false),
+        host_facts: std::collections::BTreeMap::new(),
         backends: Some(
             ["host", "nccl", "mailbox", "roce"]
                 .map(|b| (b.to_owned(), Ok(())))

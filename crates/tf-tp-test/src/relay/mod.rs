@@ -1,11 +1,14 @@
 //! `relay`: passes a file on from host to host while it arrives, so that a large one crosses the workstation's link once.
 //!
 //! A relay takes the file from the one before it (or, as the source, reads it here while it is being written), hashes it,
-//! gives it its name when the hash is right, and sends it on to the next. It lives as long as its lease.
+//! gives it its name when the hash is right, and sends it on to the next. It lives as long as its lease. Where the next one
+//! cannot be reached it says so and waits to be told another; where the one before it goes silent it keeps what it has and
+//! takes the rest from whoever comes next.
 
 mod hello;
 mod send;
 mod take;
+mod timed;
 
 use crate::cli::RelayArgs;
 use crate::exit_code::{self, Refusal};
@@ -14,13 +17,15 @@ use crate::sink::Sink;
 use hello::Common;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tp_receipt::control::{Order, START_LINE_MAX};
 use tp_receipt::event::Kind;
 
-/// How long nothing may arrive before a transfer is given up.
+/// How long nothing may arrive before a transfer is given up, and how long an order may be waited for.
 const STALL: Duration = Duration::from_secs(60);
+/// How long all of it may take.
+const WHOLE: Duration = Duration::from_secs(1800);
 
 /// What is passed on.
 struct Job {
@@ -42,16 +47,20 @@ impl Job {
 enum News {
     /// The file is here, whole and with the right hash.
     Taken,
-    /// It was sent on, or nobody is next.
-    Sent,
     /// It could not be taken.
     NotTaken(String),
+    /// Somebody was named who is next.
+    Next,
+    /// Nobody is next.
+    Last,
+    /// The next one has all of it, with the right hash.
+    Sent,
     /// It could not be sent on.
     NotSent(String),
 }
 
-/// Runs the relay to its end: exit 0 with the file here and sent on, 1 where one of the two failed; what came here
-/// whole is kept in either case.
+/// Runs the relay to its end: exit 0 with the file here and, where somebody is next, there; 1 where one of the two
+/// failed. What came here whole is kept in either case.
 pub fn run(args: &RelayArgs, sink: &Sink) -> Result<u8, Refusal> {
     let mut lines = Lines::new(RawStdin::new(), START_LINE_MAX);
     let start = lease::read_start(&mut lines)?;
@@ -71,36 +80,88 @@ pub fn run(args: &RelayArgs, sink: &Sink) -> Result<u8, Refusal> {
         },
     });
     let (tell, news) = channel();
-    if args.source {
-        let _ = tell.send(News::Taken);
-    } else {
+    if !args.source {
         let port = take::listen(Arc::clone(&job), tell.clone())
             .map_err(|e| Refusal::cannot(format!("failed to listen for the relay before this one: {e}")))?;
         say(sink, &[("port", port.into())]);
     }
     let orders = Arc::clone(&job);
     std::thread::spawn(move || follow(lines, &orders, &tell));
-    let (mut taken, mut sent, mut unsent) = (false, false, None);
-    while !(taken && sent) {
-        match news.recv() {
-            Ok(News::Taken) => taken = true,
-            Ok(News::Sent) => sent = true,
-            // What is on its way here is taken to its end all the same.
-            Ok(News::NotSent(why)) => (sent, unsent) = (true, Some(why)),
+    let mut state = State {
+        taken: args.source,
+        ..State::default()
+    };
+    let began = Instant::now();
+    while !state.over() {
+        // Taking and sending have deadlines of their own, which end in news.
+        let limit = if state.idle() {
+            STALL
+        } else {
+            WHOLE.saturating_sub(began.elapsed())
+        };
+        match news.recv_timeout(limit) {
             Ok(News::NotTaken(why)) => return Err(failed(&job, &why)),
-            Err(_) => return Err(Refusal::lost("the relay's threads ended")),
+            Ok(heard) => state.hear(heard, sink, &job),
+            Err(RecvTimeoutError::Timeout) if state.idle() => {
+                let text = format!("nobody said for {} s who is next", STALL.as_secs());
+                return Err(failed(&job, &text));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let text = format!("it was not done within {} s", WHOLE.as_secs());
+                return Err(failed(&job, &text));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(Refusal::lost("the relay's threads ended")),
         }
     }
-    say(
-        sink,
-        &[
-            ("done", true.into()),
-            ("sha256", job.common.sha256.clone().into()),
-        ],
-    );
-    match unsent {
+    match state.unsent {
         None => Ok(exit_code::PASSED),
         Some(why) => Err(failed(&job, &why)),
+    }
+}
+
+/// How far a relay has come.
+#[derive(Default)]
+struct State {
+    taken: bool,
+    sending: bool,
+    /// It was sent on, or nobody is next.
+    sent: bool,
+    /// Why the last try to send it on failed.
+    unsent: Option<String>,
+}
+
+impl State {
+    fn over(&self) -> bool {
+        self.taken && self.sent
+    }
+
+    /// Nothing is under way but the wait for an order.
+    fn idle(&self) -> bool {
+        self.taken && !self.sending
+    }
+
+    fn hear(&mut self, news: News, sink: &Sink, job: &Job) {
+        match news {
+            News::Taken => {
+                self.taken = true;
+                say(
+                    sink,
+                    &[
+                        ("done", true.into()),
+                        ("sha256", job.common.sha256.clone().into()),
+                    ],
+                );
+            }
+            News::Next => self.sending = true,
+            News::Last => self.sent = true,
+            News::Sent => (self.sent, self.unsent) = (true, None),
+            News::NotSent(why) => {
+                self.sending = false;
+                say(sink, &[("unsent", why.clone().into())]);
+                self.unsent = Some(why);
+            }
+            News::NotTaken(_) => {}
+        }
     }
 }
 
@@ -122,7 +183,8 @@ fn say(sink: &Sink, fields: &[(&str, serde_json::Value)]) {
     sink.event_as(None, Kind::Unknown(map));
 }
 
-/// Follows the orders: `next HOST PORT` or `last` once, beats, and the end of the lease, with which the process ends.
+/// Follows the orders: `next HOST PORT`, again after each that failed, or `last`; beats; and the end of the lease, with
+/// which the process ends.
 fn follow(mut lines: Lines<RawStdin>, job: &Arc<Job>, tell: &Sender<News>) {
     loop {
         let line = match lines.next(Instant::now() + lease::limit()) {
@@ -134,10 +196,11 @@ fn follow(mut lines: Lines<RawStdin>, job: &Arc<Job>, tell: &Sender<News>) {
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["last"] => drop(tell.send(News::Sent)),
+            ["last"] => drop(tell.send(News::Last)),
             ["next", host, port] => {
                 let (job, tell, host) = (Arc::clone(job), tell.clone(), host.to_owned());
                 let Ok(port) = port.parse() else { continue };
+                let _ = tell.send(News::Next);
                 std::thread::spawn(move || {
                     let news = match send::send(&job, &host, port) {
                         Ok(()) => News::Sent,
@@ -150,3 +213,6 @@ fn follow(mut lines: Lines<RawStdin>, job: &Arc<Job>, tell: &Sender<News>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

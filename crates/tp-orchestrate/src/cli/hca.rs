@@ -2,7 +2,8 @@
 
 use super::args::HcaArgs;
 use super::{out, plan};
-use crate::exec::fleet::{Bring, Fleet};
+use crate::deploy::Bring;
+use crate::exec::fleet::Fleet;
 use crate::exec::{facts_document, find_runner};
 use crate::host::{Host, LocalHost};
 use crate::inventory::{Inventory, Launcher};

@@ -3,12 +3,12 @@
 
 use super::args::Target;
 use crate::Error;
-use crate::deploy::Artifacts;
+use crate::deploy::Runners;
 use crate::doctor::Hosts;
 use crate::exec::find_runner;
 use crate::host::ssh::{self, HostKeys};
 use crate::host::{Allocation, Host, HostError, LocalHost, SlurmHost, SshHost};
-use crate::inventory::{Deploy, Inventory, Launcher};
+use crate::inventory::{Inventory, Launcher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,22 +33,15 @@ pub(super) fn connect(inventory: &Inventory, target: &Target) -> Result<Hosts, E
             Ok(names.map(|name| (name.clone(), Ok(host(name)))).collect())
         }
         Launcher::Ssh => {
-            let artifacts = match inventory.deploy {
-                Deploy::Preinstalled if target.runner.is_empty() => None,
-                _ => Some(Artifacts::find(&target.runner)?),
-            };
+            let meant = Runners::meant(inventory, &target.runner)?;
             let options = ssh::Options {
                 keys: HostKeys::Known,
                 limit: None,
             };
             let ready = |host: Result<Arc<SshHost>, HostError>| -> Result<Arc<dyn Host>, Error> {
                 let host = host.map_err(refused)?;
-                if let Some(artifacts) = artifacts
-                    .as_ref()
-                    .filter(|_| inventory.deploy != Deploy::Preinstalled)
-                {
-                    let artifact = artifacts.for_host(&host)?;
-                    host.set_runner(artifact.path_on(&host.about().dir));
+                if let Some(path) = meant.path_on(&host)? {
+                    host.set_runner(path);
                 }
                 Ok(host)
             };

@@ -2,8 +2,9 @@
 
 use super::args::{PlanArgs, Select, Target};
 use super::out;
-use crate::exec::facts_document;
-use crate::exec::fleet::{Bring, Fleet};
+use crate::deploy::{self, Bring};
+use crate::exec::fleet::Fleet;
+use crate::exec::{check_rails, facts_document};
 use crate::inventory::{Inventory, Launcher};
 use crate::plan::{Capabilities, Plan, Selection, build};
 use crate::{Error, exit_code};
@@ -28,7 +29,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<u8, Error> {
 pub(super) fn make(inventory: &Inventory, target: &Target, select: &Select) -> Result<Plan, Error> {
     let capabilities = match inventory.launcher {
         Launcher::Local => Fleet::open(inventory, &target.runner, Bring::Nothing)?.capabilities,
-        Launcher::Ssh | Launcher::Slurm => Capabilities::unknown(),
+        Launcher::Ssh | Launcher::Slurm => {
+            deploy::check_here(inventory)?;
+            Capabilities::unknown()
+        }
     };
     with(inventory, &capabilities, select)
 }
@@ -47,6 +51,7 @@ pub(super) fn with(
     };
     let plan = build(inventory, capabilities, &selection)?;
     // A facts file that cannot be read is found now and not in the middle of a run.
-    facts_document(inventory, &plan.places)?;
+    let model = facts_document(inventory, &plan.places)?;
+    check_rails(inventory, &plan, capabilities, model)?;
     Ok(plan)
 }

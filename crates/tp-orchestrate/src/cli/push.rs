@@ -2,11 +2,11 @@
 
 use super::args::PushArgs;
 use super::out;
-use crate::deploy::{self, Artifact, Artifacts, Member, Sent};
+use crate::deploy::{self, Artifact, Bring, Member, Runners, Sent};
 use crate::exec::fleet::reach;
 use crate::host::Host;
 use crate::host::ssh::HostKeys;
-use crate::inventory::{Inventory, Launcher};
+use crate::inventory::{Deploy, Inventory, Launcher};
 use crate::{Error, exit_code};
 
 pub(super) fn run(args: &PushArgs) -> Result<u8, Error> {
@@ -16,7 +16,7 @@ pub(super) fn run(args: &PushArgs) -> Result<u8, Error> {
             "with `launcher = \"local\"` the runner is where it is: there is nothing to push".to_owned(),
         ));
     }
-    let artifacts = Artifacts::find(&args.target.runner)?;
+    let meant = Runners::meant(&inventory, &args.target.runner)?;
     let with = args
         .with
         .iter()
@@ -30,24 +30,15 @@ pub(super) fn run(args: &PushArgs) -> Result<u8, Error> {
     let hosts = reach(&inventory, keys)?;
     let members = deploy::members(&inventory, &hosts);
     let mut rows = Vec::new();
-    let runners = members
-        .iter()
-        .map(|member| artifacts.for_host(&member.ssh))
-        .collect::<Result<Vec<_>, _>>()?;
-    let of = |member: &Member<'_>| {
-        let index = members
-            .iter()
-            .position(|other| other.entry.name == member.entry.name);
-        runners[index.unwrap_or_default()]
-    };
-    let sent = deploy::all(deploy::each(&members, |member| {
-        deploy::put(&member.ssh, of(member))
-    }))?;
-    for ((member, artifact), sent) in members.iter().zip(&runners).zip(sent) {
-        rows.push(row(member, artifact, sent));
-    }
-    for member in &members {
-        member.ssh.set_runner(of(member).path_on(&member.ssh.about().dir));
+    let settled = meant.settle(&members, Bring::Missing)?;
+    for (member, (sent, sha256)) in members.iter().zip(&settled) {
+        let file = Brought {
+            name: deploy::RUNNER,
+            path: member.ssh.runner().display().to_string(),
+            sha256,
+            built: inventory.deploy == Deploy::NixBuild,
+        };
+        rows.push(row(member, file, sent));
     }
     for artifact in &with {
         let sent = deploy::all(deploy::spread(&members, artifact, !args.no_relay))?;
@@ -55,12 +46,12 @@ pub(super) fn run(args: &PushArgs) -> Result<u8, Error> {
             members
                 .iter()
                 .zip(sent)
-                .map(|(member, sent)| row(member, artifact, sent)),
+                .map(|(member, sent)| row(member, Brought::of(member, artifact), &sent)),
         );
     }
     if args.prune {
         let mut keep: Vec<String> = with.iter().map(|artifact| artifact.sha256.clone()).collect();
-        keep.extend(runners.iter().map(|artifact| artifact.sha256.clone()));
+        keep.extend(settled.into_iter().map(|(_, hash)| hash));
         let pruned = deploy::all(deploy::each(&members, |member| deploy::prune(&member.ssh, &keep)))?;
         for (member, pruned) in members.iter().zip(pruned) {
             rows.push(Row {
@@ -80,9 +71,29 @@ struct Row {
     json: serde_json::Value,
 }
 
-fn row(member: &Member<'_>, artifact: &Artifact, sent: Sent) -> Row {
-    let path = artifact.path_on(&member.ssh.about().dir);
+/// A file that was brought to a host.
+struct Brought<'a> {
+    name: &'a str,
+    path: String,
+    sha256: &'a str,
+    /// The host built it.
+    built: bool,
+}
+
+impl<'a> Brought<'a> {
+    fn of(member: &Member<'_>, artifact: &'a Artifact) -> Self {
+        Self {
+            name: &artifact.name,
+            path: artifact.path_on(&member.ssh.about().dir),
+            sha256: &artifact.sha256,
+            built: false,
+        }
+    }
+}
+
+fn row(member: &Member<'_>, file: Brought<'_>, sent: &Sent) -> Row {
     let what = match sent {
+        Sent { took, .. } if file.built => format!("built there in {:.1} s", took.as_secs_f64()),
         Sent { bytes: 0, .. } => "was there".to_owned(),
         Sent {
             bytes,
@@ -90,27 +101,28 @@ fn row(member: &Member<'_>, artifact: &Artifact, sent: Sent) -> Row {
             replaced,
             relayed,
             took,
+            missed,
         } => {
             let more = match (resumed, replaced) {
-                _ if relayed => ", from another host",
+                _ if *relayed => ", from another host",
                 (_, true) => ", in the place of one with another hash",
                 (true, false) => ", the rest of an earlier transfer",
                 (false, false) => "",
             };
-            format!(
-                "{:.1} MB in {:.1} s{more}",
-                bytes as f64 / 1e6,
-                took.as_secs_f64()
-            )
+            let missed = missed
+                .as_ref()
+                .map_or(String::new(), |why| format!(", from here since {why}"));
+            let (mb, s) = (*bytes as f64 / 1e6, took.as_secs_f64());
+            format!("{mb:.1} MB in {s:.1} s{more}{missed}")
         }
     };
     Row {
         host: member.ssh.name().to_owned(),
-        text: format!("{what}: {path}"),
+        text: format!("{what}: {}", file.path),
         json: serde_json::json!({
-            "host": member.ssh.name(), "file": artifact.name, "path": path, "sha256": artifact.sha256,
-            "bytes": artifact.size, "sent": sent.bytes, "resumed": sent.resumed, "replaced": sent.replaced,
-            "relayed": sent.relayed,
+            "host": member.ssh.name(), "file": file.name, "path": file.path, "sha256": file.sha256,
+            "sent": sent.bytes, "resumed": sent.resumed, "replaced": sent.replaced,
+            "relayed": sent.relayed, "missed": sent.missed,
             "took_ms": sent.took.as_secs_f64() * 1e3,
         }),
     }

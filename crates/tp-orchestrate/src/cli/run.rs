@@ -3,8 +3,9 @@
 use super::args::RunArgs;
 use super::plan;
 use crate::Error;
+use crate::deploy::Bring;
 use crate::display::reporter;
-use crate::exec::fleet::{Bring, Fleet};
+use crate::exec::fleet::Fleet;
 use crate::exec::mark::RunMark;
 use crate::exec::{self, Begin, Context, Earlier, Interrupt, Ledger, ModelFacts, RunOptions};
 use crate::inventory::Inventory;

@@ -1,17 +1,21 @@
 //! Bringing the runner to the hosts, and proving that it is the one that is meant.
 //!
-//! However a runner gets to a host, its hash is compared there before a rank starts ([`verify`]); a content-addressed
+//! However a runner gets to a host, its hash is compared there before a rank starts ([`Runners::settle`]); a content-addressed
 //! path means that a running program is never written to.
 
 mod artifact;
+mod chain;
+mod nix;
 mod prune;
 mod put;
 mod relay;
+mod runners;
 
 pub use artifact::Artifact;
 pub use prune::{Pruned, prune};
 pub use put::{Sent, There, look, put};
 pub use relay::spread;
+pub use runners::{Bring, Runners, check_here};
 
 use crate::Error;
 use crate::host::{Host, HostError, SshHost};
@@ -56,6 +60,11 @@ impl Artifacts {
             }
         }
         Ok(Self(found))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Artifact> {
+        self.0.values()
     }
 
     /// The one for a system.
@@ -160,8 +169,7 @@ pub fn all<T>(results: Vec<Result<T, HostError>>) -> Result<Vec<T>, Error> {
 }
 
 /// Refuses a host whose runner has another hash than the one that is meant.
-pub fn verify(host: &SshHost, artifact: &Artifact) -> Result<(), HostError> {
-    let found = host.runner_sha256()?;
+fn verify(host: &SshHost, artifact: &Artifact, found: &str) -> Result<(), HostError> {
     if found == artifact.sha256 {
         return Ok(());
     }

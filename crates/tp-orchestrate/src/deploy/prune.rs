@@ -7,7 +7,8 @@ use std::time::Duration;
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `$1` our directory, further ones the hashes to keep. A program that runs is kept, and so is a transfer under way.
+/// `$1` our directory, further ones the hashes to keep. A program that runs is kept, and so is a transfer under way. Of a
+/// runner in the Nix store our link goes; the store is collected by its owner.
 const PRUNE: &str = r#"
 root=$1; shift
 keep=" $* "
@@ -23,6 +24,13 @@ for d in "$root"/bin/*/; do
   fi
   [ $busy = 0 ] || { echo "kept=$h"; continue; }
   rm -rf "$d" && echo "gone=$h"
+done
+for l in "$root"/nix/*; do
+  [ -L "$l" ] || continue
+  h=$(sha256sum <"$l/bin/tf-tp-test" 2>/dev/null); h=${h%% *}
+  case "$keep" in *" ${h:-none} "*) continue ;; esac
+  case "$running" in *"$(readlink -f "$l")/"*) echo "kept=$h"; continue ;; esac
+  rm -f "$l" && echo "gone=$h"
 done
 for d in "$root"/run/*/; do
   [ -d "$d" ] || continue

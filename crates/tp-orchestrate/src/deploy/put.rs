@@ -27,7 +27,7 @@ pub enum There {
 }
 
 /// What was done for a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes that went over the network to it.
     pub bytes: u64,
@@ -37,6 +37,8 @@ pub struct Sent {
     pub replaced: bool,
     /// It came from another host.
     pub relayed: bool,
+    /// Why it did not come from another host, though it was to.
+    pub missed: Option<String>,
     /// How long it took.
     pub took: Duration,
 }
@@ -49,6 +51,7 @@ impl Sent {
             resumed: false,
             replaced: false,
             relayed: false,
+            missed: None,
             took: Duration::ZERO,
         }
     }

@@ -37,6 +37,9 @@ pub fn capabilities(host: &dyn Host, prefix: &[String]) -> Result<Capabilities, 
     found
         .host_gpus
         .insert(host.name().to_owned(), found.gpus.unwrap_or(0));
+    if let Some(facts) = document.get("facts").and_then(Value::as_str) {
+        found.host_facts.insert(host.name().to_owned(), facts.to_owned());
+    }
     Ok(found)
 }
 
@@ -47,11 +50,13 @@ pub fn merged(hosts: &[(String, Capabilities)]) -> Capabilities {
         host_gpus: BTreeMap::new(),
         cpus: None,
         rdma_ports: Some(true),
+        host_facts: BTreeMap::new(),
         backends: None,
     };
     let mut backends: Vec<(String, Result<(), String>)> = Vec::new();
     for (host, own) in hosts {
         out.host_gpus.extend(own.host_gpus.clone());
+        out.host_facts.extend(own.host_facts.clone());
         out.rdma_ports = Some(out.rdma_ports == Some(true) && own.rdma_ports == Some(true));
         for (name, can) in own.backends.iter().flatten() {
             let can = can.clone().map_err(|why| format!("host {host}: {why}"));
@@ -110,6 +115,7 @@ fn read(document: &Value) -> Result<Capabilities, String> {
             .ok()
             .and_then(|n| u32::try_from(n.get()).ok()),
         rdma_ports: Some(rdma_ports),
+        host_facts: BTreeMap::new(),
         backends: Some(backends),
     })
 }

@@ -2,10 +2,10 @@
 
 use super::{Runner, capabilities, check_machine, find_runner, merged};
 use crate::Error;
-use crate::deploy::{self, Artifact, Artifacts, Member};
+use crate::deploy::{self, Bring, Member, Runners};
 use crate::host::ssh::{self, HostKeys};
-use crate::host::{Allocation, Fault, Host, HostError, LocalHost, SlurmHost, SshHost};
-use crate::inventory::{Deploy, Inventory, Launcher};
+use crate::host::{Allocation, Host, LocalHost, SlurmHost, SshHost};
+use crate::inventory::{Inventory, Launcher};
 use crate::plan::Capabilities;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,15 +25,6 @@ pub struct Fleet {
     pub capabilities: Capabilities,
     /// What ought to be looked at and stops nothing, one line each.
     pub notes: Vec<String>,
-}
-
-/// What becomes of a runner that is not on a host yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bring {
-    /// It is brought there, in the way that the inventory names.
-    Missing,
-    /// The host is refused: a dry run changes nothing.
-    Nothing,
 }
 
 impl Fleet {
@@ -89,14 +80,11 @@ impl Fleet {
     }
 
     fn ssh(inventory: &Inventory, runner: &[PathBuf], bring: Bring) -> Result<Self, Error> {
+        let meant = Runners::meant(inventory, runner)?;
         let hosts = reach(inventory, HostKeys::Known)?;
         let members = deploy::members(inventory, &hosts);
         let mut notes = skews(&members);
-        let artifacts = match inventory.deploy {
-            Deploy::Preinstalled if runner.is_empty() => None,
-            _ => Some(Artifacts::find(runner)?),
-        };
-        settle(inventory, &members, artifacts.as_ref(), bring)?;
+        meant.settle(&members, bring)?;
         let asked = deploy::each(&members, |member| {
             let host: &dyn Host = member.ssh.as_ref();
             let prefix = &member.entry.run_prefix;
@@ -203,51 +191,6 @@ fn skews(members: &[Member<'_>]) -> Vec<String> {
         })
     };
     members.iter().filter_map(skew).collect()
-}
-
-/// Says on every host where its runner is, bringing it there where it is missing, and compares its hash.
-fn settle(
-    inventory: &Inventory,
-    members: &[Member<'_>],
-    artifacts: Option<&Artifacts>,
-    bring: Bring,
-) -> Result<(), Error> {
-    let Some(artifacts) = artifacts else {
-        // Nothing to compare with: the ranks compare with each other.
-        return Ok(());
-    };
-    let mut chosen: Vec<&Artifact> = Vec::new();
-    for member in members {
-        chosen.push(artifacts.for_host(&member.ssh)?);
-    }
-    let artifact = |member: &Member<'_>| {
-        let index = members
-            .iter()
-            .position(|other| Arc::ptr_eq(&other.ssh, &member.ssh));
-        chosen[index.unwrap_or_default()]
-    };
-    let results = deploy::each(members, |member| {
-        let (host, artifact) = (&member.ssh, artifact(member));
-        match inventory.deploy {
-            Deploy::Preinstalled => {}
-            _ if bring == Bring::Missing => {
-                deploy::put(host, artifact)?;
-                host.set_runner(artifact.path_on(&host.about().dir));
-            }
-            _ => {
-                if deploy::look(host, artifact)? != deploy::There::Whole {
-                    return Err(HostError {
-                        host: host.name().to_owned(),
-                        what: "find the runner there: push it first (tp-orchestrate push)".to_owned(),
-                        fault: Fault::Other,
-                    });
-                }
-                host.set_runner(artifact.path_on(&host.about().dir));
-            }
-        }
-        deploy::verify(host, artifact)
-    });
-    deploy::all(results).map(drop)
 }
 
 /// Runners for different systems have different hashes; their source must be one.

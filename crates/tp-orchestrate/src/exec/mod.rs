@@ -12,6 +12,7 @@ pub mod leftovers;
 pub mod mark;
 mod picks;
 mod preflight;
+mod rails;
 mod runner;
 mod step;
 pub(crate) mod time;
@@ -21,6 +22,7 @@ pub use facts::{ModelFacts, document as facts_document};
 pub use interrupt::Interrupt;
 pub use ledger::{Begin, Ledger, is_redacted};
 pub use preflight::check_machine;
+pub use rails::check_rails;
 pub use runner::{Runner, find_runner};
 
 use crate::host::Host;

@@ -7,14 +7,14 @@
 use super::{CommandOutput, Fault, Host, HostError, Launch, LocalHost, Message, RankProcess};
 use crate::inventory::{Gpus, Inventory};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long Slurm may take to hand the nodes out: others may have to end first.
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(600);
@@ -122,36 +122,57 @@ fn make(inventory: &Inventory) -> Result<Allocation, HostError> {
     }
 }
 
+/// What salloc and the allocation's command print.
+enum Heard {
+    /// The allocation's number.
+    Job(String),
+    /// A line of salloc's own.
+    Said(String),
+}
+
 /// Waits for the line that the allocation's command prints; else what salloc said.
 fn job_id(child: &mut Child) -> Result<String, String> {
     let (send, receive) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
+        let send = send.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(job) = line.strip_prefix("tp-job ") {
-                    let _ = send.send(job.to_owned());
+                    let _ = send.send(Heard::Job(job.to_owned()));
                 }
             }
         });
     }
-    match receive.recv_timeout(ALLOCATION_LIMIT) {
-        Ok(job) => Ok(job),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!(
-            "get the nodes within {} s: they are in use; look at squeue",
-            ALLOCATION_LIMIT.as_secs()
-        )),
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            let mut said = String::new();
-            if let Some(stderr) = child.stderr.take() {
-                // A read error ends the text where it is.
-                let _ = stderr.take(1 << 16).read_to_string(&mut said);
+    if let Some(stderr) = child.stderr.take() {
+        std::thread::spawn(move || {
+            // It is read to its end, or salloc would wait for somebody to read it.
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = send.send(Heard::Said(line));
             }
-            let line = said
-                .lines()
-                .rev()
-                .find(|line| line.contains("error"))
-                .unwrap_or("nothing");
-            Err(format!("get the nodes; salloc said: {line}"))
+        });
+    }
+    let until = Instant::now() + ALLOCATION_LIMIT;
+    let mut said = "nothing".to_owned();
+    loop {
+        match receive.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Heard::Job(job)) => return Ok(job),
+            // Slurm looks for its configuration again and again for a minute; it will not come.
+            Ok(Heard::Said(line)) if line.contains("cannot stat file") => {
+                return Err(format!(
+                    "get the nodes: Slurm has no configuration here; salloc said: {line}"
+                ));
+            }
+            Ok(Heard::Said(line)) if line.contains("error") => said = line,
+            Ok(Heard::Said(_)) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(format!(
+                    "get the nodes within {} s: they are in use; look at squeue",
+                    ALLOCATION_LIMIT.as_secs()
+                ));
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(format!("get the nodes; salloc said: {said}"));
+            }
         }
     }
 }

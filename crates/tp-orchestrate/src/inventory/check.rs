@@ -37,6 +37,7 @@ pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventor
         name: raw.name.value,
         launcher: raw.launcher,
         deploy: raw.deploy,
+        flake: raw.flake,
         step_limit_ms: raw.step_limit_s.map(|s| (s * 1e3).ceil() as u64),
         hosts,
         dir: dir.to_owned(),

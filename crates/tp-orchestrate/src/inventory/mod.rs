@@ -135,6 +135,8 @@ pub struct Inventory {
     pub launcher: Launcher,
     /// How the runner gets there.
     pub deploy: Deploy,
+    /// What every host builds, with [`Deploy::NixBuild`].
+    pub flake: Option<String>,
     /// Deadline of every step in milliseconds, where it is not to be the step's own.
     pub step_limit_ms: Option<u64>,
     /// The hosts; rank 0's host is wherever rank 0 is.

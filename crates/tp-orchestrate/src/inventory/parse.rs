@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use toml::de::DeTable;
 
 const TOP: &[&str] = &["schema", "cluster", "defaults", "host"];
-const CLUSTER: &[&str] = &["name", "launcher", "deploy", "step_limit_s"];
+const CLUSTER: &[&str] = &["name", "launcher", "deploy", "flake", "step_limit_s"];
 const DEFAULTS: &[&str] = &[
     "user",
     "port",
@@ -47,6 +47,7 @@ pub(super) struct Raw {
     pub name: At<String>,
     pub launcher: Launcher,
     pub deploy: Deploy,
+    pub flake: Option<String>,
     pub step_limit_s: Option<f64>,
     pub hosts: Vec<RawHost>,
     /// Where `host` ought to be, for a file without any.
@@ -107,6 +108,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Raw, InventoryError> {
             deploy.name()
         )));
     }
+    let flake = flake(source, &cluster, deploy)?;
     let defaults = top.section("defaults", DEFAULTS)?;
     let hosts = top
         .sections("host", HOST)?
@@ -117,10 +119,38 @@ pub(super) fn parse(source: Source<'_>) -> Result<Raw, InventoryError> {
         name,
         launcher,
         deploy,
+        flake,
         step_limit_s: cluster.seconds("step_limit_s")?,
         hosts,
         end: source.text.trim_end().len(),
     })
+}
+
+/// The flake that hosts build, where they build one.
+fn flake(
+    source: Source<'_>,
+    cluster: &Section<'_>,
+    deploy: Deploy,
+) -> Result<Option<String>, InventoryError> {
+    let Some(flake) = cluster.string("flake")? else {
+        if deploy == Deploy::NixBuild {
+            return Err(cluster.error(
+                "`deploy = \"nix-build\"` needs `flake`: what every host is to build, with its revision, e.g. \
+                 \"github:OWNER/tp-bringup/REVISION\""
+                    .to_owned(),
+            ));
+        }
+        return Ok(None);
+    };
+    let wrong = |what: &str| Err(source.error(flake.offset, format!("`flake` is `{}`: {what}", flake.value)));
+    if deploy != Deploy::NixBuild {
+        return wrong("it has a meaning with `deploy = \"nix-build\"` only");
+    }
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '#';
+    if flake.value.is_empty() || flake.value.starts_with('-') || !flake.value.chars().all(plain) {
+        return wrong("a reference to a flake is meant, without an output and without options");
+    }
+    Ok(Some(flake.value))
 }
 
 fn host(own: &Section<'_>, defaults: Option<&Section<'_>>) -> Result<RawHost, InventoryError> {

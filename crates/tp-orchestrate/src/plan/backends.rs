@@ -69,6 +69,8 @@ pub struct Capabilities {
     pub cpus: Option<u32>,
     /// Whether the ranks have RDMA ports; `None` where the hosts were not asked.
     pub rdma_ports: Option<bool>,
+    /// The ports and routes of each host, a facts file's text by host; of hosts that were not asked there is none.
+    pub host_facts: BTreeMap<String, String>,
     /// The backends that the runner can open there, each with the reason where it cannot; `None` where not asked.
     pub backends: Option<Vec<(String, Result<(), String>)>>,
 }
@@ -81,6 +83,7 @@ impl Capabilities {
             host_gpus: BTreeMap::new(),
             cpus: None,
             rdma_ports: None,
+            host_facts: BTreeMap::new(),
             backends: None,
         }
     }
@@ -92,6 +95,7 @@ impl Capabilities {
             host_gpus: BTreeMap::new(),
             cpus: None,
             rdma_ports: Some(false),
+            host_facts: BTreeMap::new(),
             backends: Some(vec![("host".into(), Ok(()))]),
         }
     }
