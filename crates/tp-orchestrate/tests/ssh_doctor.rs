@@ -29,6 +29,20 @@ fn findings<'d>(document: &'d Value, name: &str) -> Vec<&'d Value> {
     all.iter().filter(|finding| finding["name"] == name).collect()
 }
 
+/// Faults as `HOST NAME`, but for those that the machine under the lab has: its limit of locked memory, and no RDMA device
+/// behind the sysfs that the hosts show.
+fn faults(document: &Value) -> Vec<String> {
+    let own = ["memlock", "RDMA device files"];
+    let all = document["findings"].as_array().unwrap().iter();
+    let bad =
+        all.filter(|finding| finding["level"] == "bad" && !own.iter().any(|name| finding["name"] == *name));
+    bad.map(|finding| {
+        let host = finding["host"].as_str().unwrap_or("all");
+        format!("{host} {}", finding["name"].as_str().unwrap())
+    })
+    .collect()
+}
+
 /// Every rail of a pick as `RANK DEVICE:PORT PEER`.
 fn rails(pick: &Value) -> Vec<String> {
     let mut out = Vec::new();
@@ -50,7 +64,8 @@ fn doctor_looks_at_every_host_and_ends_with_a_collective() {
     with_runner(&lab, "push", &[]).expect(0, &["MB in"]);
     let sound = with_runner(&lab, "doctor", &["--json"]);
     let document = json(&sound);
-    assert_eq!(sound.code, 0, "{document:#}");
+    assert_eq!(faults(&document), [""; 0], "{}", document["findings"]);
+    assert!(sound.code <= 1, "{}", sound.text);
     let names: Vec<_> = document["hosts"]
         .as_array()
         .unwrap()
@@ -85,6 +100,15 @@ fn doctor_looks_at_every_host_and_ends_with_a_collective() {
     let ill = with_runner(&lab, "doctor", &["--json"]);
     let document = json(&ill);
     assert_eq!(ill.code, 1, "{document:#}");
+    let found = faults(&document);
+    assert!(
+        found.contains(&"host-2 reach".to_owned()) && found.contains(&"all collective".to_owned()),
+        "{found:?}"
+    );
+    assert!(
+        !found.iter().any(|fault| fault.starts_with("host-1")),
+        "{found:?}"
+    );
     let cut = findings(&document, "reach");
     assert!(
         cut[0]["fix"]
@@ -159,10 +183,18 @@ fn doctor_and_run_look_inside_a_container_of_their_own_root_and_processes() {
     let settings = |document: &Value| document["hosts"][1]["report"]["nccl_settings"].to_string();
     let outside = json(&with_runner(&lab, "doctor", &["--json", "--no-collective"]));
     assert!(!settings(&outside).contains("NCCL_IB_TIMEOUT"), "{outside:#}");
+    assert_eq!(faults(&outside), [""; 0], "{}", outside["findings"]);
     lab.add_to_host(2, &prefix);
     let within = with_runner(&lab, "doctor", &["--json"]);
     let document = json(&within);
-    assert_eq!(within.code, 0, "{document:#}");
+    // The system has a libibverbs, and the container none.
+    assert_eq!(
+        faults(&document),
+        ["host-2 libibverbs"],
+        "{}",
+        document["findings"]
+    );
+    assert_eq!(within.code, 1, "{}", within.text);
     assert!(settings(&document).contains("NCCL_IB_TIMEOUT"), "{document:#}");
     assert_eq!(document["collectives"][0]["passed"], true, "{document:#}");
     lab.run("out", &["--arms", "none", "--steps", "hca,failfast-host-kill-1"])
@@ -251,8 +283,8 @@ fn init_writes_an_inventory_that_the_next_commands_take() {
     let runner = lab::runner().display().to_string();
     lab.output(&["push", "asked.toml", "--runner", &runner])
         .expect(0, &["MB in"]);
-    lab.output(&["doctor", "asked.toml", "--runner", &runner, "--no-collective"])
-        .expect(0, &[]);
+    lab.output(&["plan", "asked.toml", "--ask", "--runner", &runner])
+        .expect(0, &["rank 1 on"]);
     lab.output(&words).expect(2, &["asked.toml"]);
 }
 
@@ -287,7 +319,11 @@ fn hosts_that_no_rail_joins_are_refused_before_a_rank_starts() {
             fs::write(tree, &gid).unwrap();
         }
     }
-    let words = ["no-shared-rail", "rank 0 (host-1)", "rank 2 (host-3)", "--steps"];
+    let words = [
+        "no-shared-rail",
+        "rank 0 (host host-1) and rank 2 (host host-3) share no rail",
+        "--steps",
+    ];
     lab.run("out", &[]).expect(3, &words);
     assert!(!lab.path("out").exists());
     with_runner(&lab, "plan", &["--ask"]).expect(3, &words);

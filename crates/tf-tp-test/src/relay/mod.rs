@@ -16,8 +16,8 @@ use crate::lease::{self, Heard, Lines, RawStdin};
 use crate::sink::Sink;
 use hello::Common;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tp_receipt::control::{Order, START_LINE_MAX};
 use tp_receipt::event::Kind;
@@ -33,6 +33,29 @@ struct Job {
     file: PathBuf,
     size: u64,
     common: Common,
+    fed: Fed,
+}
+
+/// Whether the file comes, or is here. Before that nobody is sent to: of a host that is cut off the one before it tells,
+/// and not the host itself of the one behind it.
+#[derive(Default)]
+struct Fed {
+    yes: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Fed {
+    fn set(&self) {
+        *self.yes.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it came to that in time.
+    fn wait(&self, limit: Duration) -> bool {
+        let yes = self.yes.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(yes, limit, |yes| !*yes);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Job {
@@ -78,9 +101,12 @@ pub fn run(args: &RelayArgs, sink: &Sink) -> Result<u8, Refusal> {
             secret: secret.into_bytes(),
             sha256: args.sha256.to_lowercase(),
         },
+        fed: Fed::default(),
     });
     let (tell, news) = channel();
-    if !args.source {
+    if args.source {
+        job.fed.set();
+    } else {
         let port = take::listen(Arc::clone(&job), tell.clone())
             .map_err(|e| Refusal::cannot(format!("failed to listen for the relay before this one: {e}")))?;
         say(sink, &[("port", port.into())]);
@@ -202,6 +228,9 @@ fn follow(mut lines: Lines<RawStdin>, job: &Arc<Job>, tell: &Sender<News>) {
                 let Ok(port) = port.parse() else { continue };
                 let _ = tell.send(News::Next);
                 std::thread::spawn(move || {
+                    if !job.fed.wait(WHOLE) {
+                        return;
+                    }
                     let news = match send::send(&job, &host, port) {
                         Ok(()) => News::Sent,
                         Err(error) => News::NotSent(format!("sending it to {host} port {port}: {error}")),

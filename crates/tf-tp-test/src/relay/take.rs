@@ -159,6 +159,7 @@ impl There {
                 }
             }
         }
+        job.fed.set();
         self.finish(job, current.as_ref())
     }
 
@@ -167,7 +168,9 @@ impl There {
         let asked = stream
             .set_read_timeout(Some(QUIET))
             .and_then(|()| job.common.want(&mut Timed::new(&stream, PROOF), self.have));
-        asked.is_ok().then_some(stream)
+        asked.ok()?;
+        job.fed.set();
+        Some(stream)
     }
 
     fn finish(self, job: &Job, from: Option<&TcpStream>) -> io::Result<()> {

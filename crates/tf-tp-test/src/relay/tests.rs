@@ -21,6 +21,7 @@ fn job(dir: &std::path::Path, bytes: &[u8]) -> Arc<Job> {
             secret: b"of this push".to_vec(),
             sha256: hash.iter().map(|b| format!("{b:02x}")).collect(),
         },
+        fed: Fed::default(),
     })
 }
 
