@@ -1,10 +1,13 @@
 //! `roce-host`: the exchange protocol with host memory, a host thread in the kernel's place. 1,000 gathers of 1 B to
 //! 256 KiB are compared bit for bit, then latencies are taken.
 
+use crate::bench::row::Row;
 use crate::bench::stats::Figures;
+use crate::bench::{Measured, Mode};
 use crate::exit_code::Refusal;
 use crate::group::refusal;
 use crate::sink::Sink;
+use serde_json::Map;
 use std::time::Instant;
 use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
 use tp_fabric::fill::{self, Pattern};
@@ -13,7 +16,7 @@ use tp_fabric::rails::RdmaConfig;
 use tp_fabric::session::{Group, Session};
 use tp_fabric::settings::Settings;
 use tp_fabric::types::{DType, Rank};
-use tp_receipt::event::{Kind, Latency, Outcome, Progress};
+use tp_receipt::event::{Kind, Outcome, Progress};
 
 /// Gathers that are compared.
 pub const GATHERS: usize = 1000;
@@ -134,28 +137,20 @@ pub fn latencies(on: &dyn Collectives, calls: usize, sink: &Sink) -> Result<(), 
     Ok(())
 }
 
-fn say(on: &dyn Collectives, bytes: usize, figures: Figures, sink: &Sink) {
-    let wire = on.wire().map(|w| w.name().to_owned());
-    sink.human(&format!(
-        "LATENCY roce-host all_gather {bytes} B over {}: median {:.1} us, p10 {:.1}, p90 {:.1}, {} calls",
-        wire.as_deref().unwrap_or("no wire"),
-        figures.median,
-        figures.p10,
-        figures.p90,
-        figures.samples
-    ));
-    sink.event(Kind::Latency(Latency {
-        backend: "roce-host".to_owned(),
-        wire,
-        op: "all_gather".to_owned(),
+fn say(on: &dyn Collectives, bytes: usize, times: Figures, sink: &Sink) {
+    let op = "all_gather";
+    let row = Row {
+        backend: "roce-host",
+        wire: on.wire().map(|wire| wire.name()),
+        op,
         bytes: bytes as u64,
-        mode: "eager".to_owned(),
-        median_us: figures.median,
-        p10_us: figures.p10,
-        p90_us: figures.p90,
-        samples: figures.samples,
-        ops_per_graph: 1,
-    }));
+        measured: Measured {
+            mode: Mode::Eager,
+            times,
+            ops_per_graph: 1,
+        },
+    };
+    row.report(on, GROUP, op, Map::new(), sink);
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod exit_code;
 pub mod host;
 pub mod init;
 pub mod inventory;
+mod machine;
 mod os;
 pub mod plan;
 

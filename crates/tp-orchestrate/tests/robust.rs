@@ -5,8 +5,16 @@
 mod common;
 
 use common::{Scratch, TWO, receipt, text, two_with_limit};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use tp_receipt::receipt::Verdict;
+use tp_orchestrate::display::{Reporter, StepReport};
+use tp_orchestrate::exec::fleet::{Bring, Fleet};
+use tp_orchestrate::exec::{self, Begin, Context, Earlier, Interrupt, Ledger, ModelFacts, RunOptions};
+use tp_orchestrate::inventory::Inventory;
+use tp_orchestrate::plan::{self, Plan, Selection};
+use tp_receipt::receipt::{Receipt, Verdict};
+use tp_receipt::record::Record;
+use tp_receipt::redact::Redactor;
 
 fn run(scratch: &Scratch, extra: &[&str]) -> (i32, String, Duration) {
     let mut arguments = vec![
@@ -266,4 +274,71 @@ fn what_ran_is_what_the_plan_says() {
             assert!(!ran.starts_with('$'), "{ran} was not resolved");
         }
     }
+}
+
+/// Raises a signal when a step has ended.
+struct SignalAfter {
+    step: &'static str,
+    interrupt: Interrupt,
+}
+
+impl Reporter for SignalAfter {
+    fn begin(&mut self, _: &Plan, _: &Path) {}
+    fn record(&mut self, _: &Record) {}
+    fn step_ended(&mut self, report: &StepReport) {
+        if report.key.step == self.step {
+            self.interrupt.raise(signal_hook::consts::SIGTERM);
+        }
+    }
+    fn tick(&mut self) {}
+    fn end(&mut self, _: &Receipt, _: &Path) {}
+}
+
+/// A run of two steps with a signal right after one of them: the verdict and the exit code.
+fn run_with_a_signal_after(step: &'static str) -> (Verdict, Option<String>, u8) {
+    let scratch = Scratch::new(TWO);
+    let runner = scratch.fake_runner("hello; summary; ended 0");
+    let inventory = Inventory::load(&scratch.path("inventory.toml")).unwrap();
+    let fleet = Fleet::open(&inventory, &[runner], Bring::Missing).unwrap();
+    let selection = Selection {
+        arms: vec!["none".to_owned()],
+        steps: vec!["roce-host".to_owned(), "suite-host".to_owned()],
+        ..Selection::default()
+    };
+    let plan = plan::build(&inventory, &fleet.capabilities, &selection).unwrap();
+    let run_id = exec::new_run_id().unwrap();
+    let interrupt = Interrupt::default();
+    let begin = Begin {
+        plan: &plan,
+        run_id: &run_id,
+        repeat: 1,
+        versions: fleet.versions(),
+        redactor: Redactor::off(),
+    };
+    let reporter = SignalAfter {
+        step,
+        interrupt: interrupt.clone(),
+    };
+    let ledger = Ledger::create(&scratch.path("out"), begin, Box::new(reporter)).unwrap();
+    let options = RunOptions {
+        fail_fast: false,
+        repeat: 1,
+        retries: 0,
+    };
+    let context = Context {
+        run_id: &run_id,
+        hosts: &fleet.hosts,
+        facts: &ModelFacts::load(&inventory, &plan.places, &run_id).unwrap(),
+        interrupt: &interrupt,
+    };
+    let (receipt, code) = exec::execute(&plan, options, &context, ledger, Earlier::default()).unwrap();
+    assert_eq!(receipt.totals.steps_passed + receipt.totals.steps_not_run, 2);
+    (receipt.verdict, receipt.interrupted, code)
+}
+
+#[test]
+fn a_signal_after_the_last_step_changes_nothing_and_one_before_it_is_said() {
+    assert_eq!(run_with_a_signal_after("suite-host"), (Verdict::Passed, None, 0));
+    let cut = (Verdict::Incomplete, Some("SIGTERM".to_owned()), 143);
+    assert_eq!(run_with_a_signal_after("roce-host"), cut);
 }

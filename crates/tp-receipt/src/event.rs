@@ -186,17 +186,6 @@ pub struct Latency {
     pub ops_per_graph: u32,
 }
 
-/// No call between two processes ends sooner, microseconds: a cache line takes that long from core to core and back.
-const FLOOR_US: f64 = 0.05;
-/// No memory moves more, bytes a microsecond (16 TB/s): twice what the HBM of a GPU gives.
-const FLOOR_BYTES_PER_US: f64 = 16e6;
-
-/// The shortest time in which an operation that writes `bytes` on one rank can be done, microseconds. A figure below it is
-/// no latency: of operations that ran side by side, of a call that returned before anything moved, of one graph of many.
-pub fn floor_us(bytes: u64) -> f64 {
-    FLOOR_US.max(bytes as f64 / FLOOR_BYTES_PER_US)
-}
-
 /// See [`Kind::Inject`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inject {

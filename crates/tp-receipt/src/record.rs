@@ -4,7 +4,11 @@
 //! what the orchestrator records itself (it has a `record` field: a run or step began or ended, a step was not run) or
 //! an event of a rank, kept as it came, with the `arm`, `step` and `attempt` it belongs to.
 
+mod checks;
 mod codec;
+
+pub(crate) use checks::Groups;
+pub use checks::{CheckNames, Passed};
 
 use crate::event::Event;
 use crate::receipt::{Diagnosis, NotRun, Scope, SetAside, Source, Tool};
@@ -12,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The version of the record format that this crate writes.
-pub const SCHEMA: u32 = 1;
+/// The version of the record format that this crate writes. Since 2, passed checks stand in lines of [`Passed`]; a record
+/// of version 1, in which each has its own, is read as well.
+pub const SCHEMA: u32 = 2;
 
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +29,10 @@ pub enum Record {
     Step(StepStart),
     /// A rank (or, with no rank, the orchestrator) said something within a step, or outside any.
     Event(StepEvent),
+    /// Names of checks and their numbers within an attempt.
+    CheckNames(CheckNames),
+    /// Checks that a rank passed.
+    Passed(Passed),
     /// The step ended.
     StepEnd(StepEnd),
     /// A step was left out, and why.
@@ -280,6 +289,9 @@ pub struct Clock {
 /// See [`Record::Resumed`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resumed {
+    /// Version of the record format from here on; 0 where that is the one of before.
+    #[serde(default)]
+    pub schema: u32,
     /// When, RFC 3339, UTC.
     pub at: String,
     /// Bytes of a half-written last line that were cut off.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tp_receipt::control::{Order, Start};
 use tp_receipt::event::*;
-use tp_receipt::record::{Record, StepEvent, StepKey};
+use tp_receipt::record::{CheckNames, Passed, Record, StepEvent, StepKey};
 
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![-1e15..1e15, any::<f64>().prop_filter("finite", |x| x.is_finite())]
@@ -225,6 +225,21 @@ proptest! {
         let key = Some(StepKey { arm, step, attempt });
         let record = Record::Event(StepEvent { key, event });
         prop_assert_eq!(Record::parse(&record.to_line()).unwrap(), record);
+    }
+
+    #[test]
+    fn passed_checks_are_read_as_they_were_written(
+        arm in text(), step in text(), attempt in 1u32..9, rank: u32, checks in vec(any::<(u32, u32)>(), 0..4),
+        t in vec(number(), 0..6), first: u32, group in text(), names in vec(text(), 0..4), extra in extra(),
+    ) {
+        let key = StepKey { arm, step, attempt };
+        let names = Record::CheckNames(CheckNames { key: key.clone(), first, group, names, extra: extra.clone() });
+        prop_assert_eq!(Record::parse(&names.to_line()).unwrap(), names);
+        for extra in [Map::new(), extra] {
+            let passed = Passed { key: key.clone(), rank, checks: checks.clone(), t: t.clone(), extra };
+            let passed = Record::Passed(passed);
+            prop_assert_eq!(Record::parse(&passed.to_line()).unwrap(), passed);
+        }
     }
 
     #[test]

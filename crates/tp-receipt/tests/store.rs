@@ -187,6 +187,14 @@ fn a_file_more_or_less_is_found_and_named() {
     let report = verify(&dir, &verify::Options::default());
     assert_eq!(report.broken[0].file, "extra.txt");
     fs::remove_file(dir.join("extra.txt")).unwrap();
+    for extra in ["more", "logs/none/later/attempt-2"] {
+        fs::create_dir_all(dir.join(extra)).unwrap();
+        let report = verify(&dir, &verify::Options::default());
+        let said = format!("{extra}/: it is an empty directory, and nothing of a receipt");
+        assert_eq!(report.broken[0].to_string(), said);
+        fs::remove_dir(dir.join(extra)).unwrap();
+    }
+    fs::remove_dir(dir.join("logs/none/later")).unwrap();
     fs::remove_file(dir.join("receipt.md")).unwrap();
     let report = verify(&dir, &verify::Options::default());
     assert_eq!(report.broken[0].to_string(), "receipt.md: it is missing");

@@ -2,10 +2,12 @@
 
 pub mod device;
 pub mod rails;
+pub mod row;
 pub mod sizes;
 pub mod stats;
 
 use crate::sink::Sink;
+use row::Row;
 use serde_json::{Map, json};
 use stats::Figures;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use tp_fabric::collective::{CollectiveError, Collectives, HostSlices};
 use tp_fabric::fill::{self, Pattern};
 use tp_fabric::gpu::Device;
 use tp_fabric::types::{DType, Rank, ReduceOp, UnknownWord, World};
-use tp_receipt::event::{Kind, Latency, Outcome, Progress};
+use tp_receipt::event::{Kind, Progress};
 
 /// Calls before the timed ones.
 const WARM_UP: u32 = 10;
@@ -241,59 +243,17 @@ fn call(on: &dyn Collectives, op: Op, send: &[u8], recv: &mut [u8]) -> Result<()
 }
 
 fn report(on: &dyn Collectives, what: &str, op: Op, bytes: u64, measured: Measured, sink: &Sink) {
-    let Measured {
-        mode,
-        times: figures,
-        ops_per_graph,
-    } = measured;
-    let name = format!("{} bench {what} {bytes} B {}", on.backend(), mode.name());
-    let floor = stats::floor_us(bytes, on.memory());
-    // In a world of one nothing has to move.
-    if on.world().0 > 1 && figures.median < floor {
-        let reason = format!(
-            "a median of {:.3} us is below the floor of {floor:.3} us: nothing can have moved",
-            figures.median
-        );
-        sink.check("bench", &name, Outcome::Failed, Some(reason));
-        return;
-    }
-    let bus = stats::bus_bandwidth(op.name(), bytes, on.world().0, figures.median);
-    let wire = on.wire().map(|w| w.name().to_owned());
-    let calls = match mode {
-        Mode::Eager => format!("{} calls", figures.samples),
-        Mode::Graph => format!("{} graphs of {ops_per_graph}", figures.samples),
+    let row = Row {
+        backend: on.backend().name(),
+        wire: on.wire().map(|wire| wire.name()),
+        op: what,
+        bytes,
+        measured,
     };
-    sink.human(&format!(
-        "LATENCY {} {what} {} {} over {}: median {:.2} us, p10 {:.2}, p90 {:.2}, {calls}{}",
-        on.backend(),
-        sizes::show(bytes),
-        mode.name(),
-        wire.as_deref().unwrap_or("no wire"),
-        figures.median,
-        figures.p10,
-        figures.p90,
-        bus.map_or(String::new(), |b| format!(", bus {b:.3} GB/s")),
-    ));
     let mut extra = Map::new();
-    extra.insert("world".to_owned(), json!(on.world().0));
     extra.insert("dtype".to_owned(), json!(DTYPE.name()));
     extra.insert("route".to_owned(), json!(on.describe()));
-    if let Some(bus) = bus {
-        extra.insert("busbw_gb_s".to_owned(), json!(bus));
-    }
-    let latency = Latency {
-        backend: on.backend().name().to_owned(),
-        wire,
-        op: what.to_owned(),
-        bytes,
-        mode: mode.name().to_owned(),
-        median_us: figures.median,
-        p10_us: figures.p10,
-        p90_us: figures.p90,
-        samples: figures.samples,
-        ops_per_graph,
-    };
-    sink.event_with(Kind::Latency(latency), extra);
+    row.report(on, "bench", op.name(), extra, sink);
 }
 
 #[cfg(test)]

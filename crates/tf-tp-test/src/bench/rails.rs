@@ -1,6 +1,7 @@
 //! `bench --rails`: what each rail between two ranks carries, what all carry together, and what TCP carries on the same ports.
 //! Rails that together give no more than one of them, and no more than TCP, are held back by something else than RDMA.
 
+use super::row::Row;
 use super::stats::Figures;
 use crate::exit_code::{self, Refusal};
 use crate::group::{hooks, refusal};
@@ -16,7 +17,6 @@ use tp_fabric::session::Group;
 use tp_fabric::settings::Settings;
 use tp_fabric::types::Rank;
 use tp_fabric::wire::Wire;
-use tp_receipt::event::{Kind, Latency};
 
 /// Timed round trips, and messages of a stream, unless given.
 pub const CALLS: u32 = 500;
@@ -298,20 +298,19 @@ fn say(one: &Measured, sink: &Sink) {
         one.message >> 10,
         one.gbit_s()
     ));
-    let event = |op: &str, bytes: usize, figures: Figures, extra: Map<String, serde_json::Value>| {
-        let latency = Latency {
-            backend: "rails".to_owned(),
-            wire: Some(one.wire.to_owned()),
-            op: format!("{} {op}", one.what),
+    let event = |op: &str, bytes: usize, times: Figures, extra: Map<String, serde_json::Value>| {
+        let row = Row {
+            backend: "rails",
+            wire: Some(one.wire),
+            op: &format!("{} {op}", one.what),
             bytes: bytes as u64,
-            mode: "eager".to_owned(),
-            median_us: figures.median,
-            p10_us: figures.p10,
-            p90_us: figures.p90,
-            samples: figures.samples,
-            ops_per_graph: 1,
+            measured: super::Measured {
+                mode: super::Mode::Eager,
+                times,
+                ops_per_graph: 1,
+            },
         };
-        sink.event_with(Kind::Latency(latency), extra);
+        row.event(extra, sink);
     };
     event("half round trip", SMALL, one.latency, Map::new());
     let mut extra = Map::new();

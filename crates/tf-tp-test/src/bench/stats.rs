@@ -1,7 +1,6 @@
-//! Figures from timed calls, and the floor below which a figure cannot be true.
+//! Figures from timed calls.
 
 use std::time::Duration;
-use tp_fabric::collective::MemoryKind;
 
 /// Median and spread of timed calls, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,25 +38,6 @@ impl Figures {
 pub fn rank_of(q: f64, len: usize) -> Option<usize> {
     let last = len.checked_sub(1)?;
     Some(((q * len as f64).ceil() as usize).saturating_sub(1).min(last))
-}
-
-/// No call between two processes ends sooner, microseconds: a cache line takes that long from core to core and back.
-pub const FLOOR_US: f64 = 0.05;
-/// No host memory moves more, bytes a microsecond (4 TB/s): several times what the widest HBM of a CPU gives.
-pub const FLOOR_BYTES_PER_US: f64 = 4e6;
-
-/// No kernel ends sooner, microseconds: what an empty one takes in a graph of today's GPUs is above.
-pub const GPU_FLOOR_US: f64 = 0.3;
-/// No GPU's memory moves more, bytes a microsecond (10 TB/s).
-pub const GPU_FLOOR_BYTES_PER_US: f64 = 1e7;
-
-/// The shortest time in which a call that writes `bytes` on one rank can be done, microseconds.
-pub fn floor_us(bytes: u64, memory: MemoryKind) -> f64 {
-    let (least, rate) = match memory {
-        MemoryKind::Host => (FLOOR_US, FLOOR_BYTES_PER_US),
-        MemoryKind::Device => (GPU_FLOOR_US, GPU_FLOOR_BYTES_PER_US),
-    };
-    least.max(bytes as f64 / rate)
 }
 
 /// Bus bandwidth in GB/s (10^9 bytes a second) by the convention of NCCL's tests: an all-reduce of `bytes` counts

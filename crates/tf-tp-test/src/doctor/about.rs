@@ -2,69 +2,32 @@
 
 use super::host::nvidia_driver;
 use crate::os;
-use serde::Serialize;
 use std::path::Path;
+use tp_receipt::doctor::About;
 
-/// What identifies a host and what all hosts of a run are compared by.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct About {
-    /// Host name.
-    pub name: String,
-    /// `/etc/machine-id`; clones of one image may share it.
-    pub machine_id: Option<String>,
-    /// Identity of this boot of this kernel: the same in all containers of a machine.
-    pub boot_id: Option<String>,
-    /// Network namespace; with the boot id it says whether two names are one host.
-    pub network_namespace: Option<String>,
-    /// Processor and system, e.g. `aarch64-linux`.
-    pub system: String,
-    /// Kernel name and release.
-    pub kernel: String,
-    /// C library and version.
-    pub libc: Option<String>,
-    /// NVIDIA kernel driver's version.
-    pub driver: Option<String>,
-    /// Limit of locked memory in this session, bytes; none is no limit.
-    pub memlock: Option<u64>,
-    /// Memory that can be had, bytes.
-    pub memory_available: Option<u64>,
-    /// The kernel's contiguous memory area, bytes, where it has one: 0 may keep memory from being registered.
-    pub cma_total: Option<u64>,
-    /// Whether this host forwards IPv4 packets of others.
-    pub forwards: Option<bool>,
-    /// Policy of the FORWARD chain, where it can be read.
-    pub forward_policy: Option<String>,
-    /// SHA-256 of this program's file.
-    pub runner_sha256: Option<String>,
-    /// This program's version.
-    pub runner: String,
-}
-
-impl About {
-    /// Asks this host; `root` stands for `/` where files are read.
-    pub(super) fn here(root: &Path) -> Self {
-        let read = |path: &str| {
-            let text = std::fs::read_to_string(root.join(path)).ok()?;
-            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-        };
-        let forwards = read("proc/sys/net/ipv4/ip_forward").map(|text| text == "1");
-        Self {
-            name: os::host_name(),
-            machine_id: read("etc/machine-id").or_else(|| read("var/lib/dbus/machine-id")),
-            boot_id: read("proc/sys/kernel/random/boot_id"),
-            network_namespace: os::network_namespace(),
-            system: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
-            kernel: os::kernel_release(),
-            libc: os::libc_version(),
-            driver: nvidia_driver(),
-            memlock: os::memlock_limit(),
-            memory_available: os::available_memory(),
-            cma_total: read("proc/meminfo").and_then(|text| cma_total(&text)),
-            forwards,
-            forward_policy: forwards.filter(|on| *on).and_then(|_| forward_policy()),
-            runner_sha256: tp_fabric::identity::binary_sha256().ok(),
-            runner: crate::version::VERSION.to_owned(),
-        }
+/// Asks this host; `root` stands for `/` where files are read.
+pub(super) fn here(root: &Path) -> About {
+    let read = |path: &str| {
+        let text = std::fs::read_to_string(root.join(path)).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let forwards = read("proc/sys/net/ipv4/ip_forward").map(|text| text == "1");
+    About {
+        name: os::host_name(),
+        machine_id: read("etc/machine-id").or_else(|| read("var/lib/dbus/machine-id")),
+        boot_id: read("proc/sys/kernel/random/boot_id"),
+        network_namespace: os::network_namespace(),
+        system: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+        kernel: os::kernel_release(),
+        libc: os::libc_version(),
+        driver: nvidia_driver(),
+        memlock: os::memlock_limit(),
+        memory_available: os::available_memory(),
+        cma_total: read("proc/meminfo").and_then(|text| cma_total(&text)),
+        forwards,
+        forward_policy: forwards.filter(|on| *on).and_then(|_| forward_policy()),
+        runner_sha256: tp_fabric::identity::binary_sha256().ok(),
+        runner: crate::version::VERSION.to_owned(),
     }
 }
 
@@ -97,7 +60,7 @@ mod tests {
 
     #[test]
     fn this_host_is_told_from_others() {
-        let about = About::here(Path::new("/"));
+        let about = here(Path::new("/"));
         assert!(!about.name.is_empty() && about.system.contains('-'), "{about:?}");
         assert_eq!(about.runner_sha256.map(|hash| hash.len()), Some(64));
     }

@@ -6,130 +6,14 @@ mod ports;
 mod reach;
 mod settings;
 
-pub use about::About;
-pub use ports::Look;
-pub use reach::Reach;
-pub use settings::NcclSetting;
-
 use crate::cli::DoctorArgs;
 use crate::exit_code::{self, Refusal};
 use crate::stdout;
-use serde::Serialize;
 use std::ffi::OsString;
 use std::path::Path;
 use tp_fabric::devices::{self, Finding};
 use tp_fabric::settings::Sources;
-
-/// How a thing stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// As it should be.
-    Ok,
-    /// Usable, but likely to hurt.
-    Warn,
-    /// Not there; what needs it cannot run.
-    No,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Item {
-    /// Stable name.
-    pub name: String,
-    /// How it stands.
-    pub state: State,
-    /// What was found, one line.
-    pub text: String,
-    /// What would mend it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<String>,
-}
-
-impl Item {
-    fn new(name: &str, state: State, text: impl Into<String>) -> Self {
-        Self {
-            name: name.to_owned(),
-            state,
-            text: text.into(),
-            fix: None,
-        }
-    }
-
-    fn fix(self, fix: impl Into<String>) -> Self {
-        Self {
-            fix: Some(fix.into()),
-            ..self
-        }
-    }
-}
-
-/// One command or backend, and whether this host can run it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ability {
-    /// The command, as it is typed.
-    pub command: String,
-    /// Whether it can be run here.
-    pub can: bool,
-    /// Why not, or with what restriction.
-    pub why: String,
-}
-
-/// One GPU that the driver lists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gpu {
-    /// The driver's number of it, which `TF_TP_DEVICE` takes.
-    pub index: u32,
-    /// The driver's name for it.
-    pub name: String,
-    /// Compute capability, as `9.0`.
-    pub compute_capability: String,
-}
-
-/// One library.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Library {
-    /// `libcuda`, `libibverbs`, `libnccl`, `kernels`.
-    pub library: &'static str,
-    /// Its version.
-    pub version: Option<String>,
-    /// The file; none where there is none.
-    pub file: Option<String>,
-}
-
-/// What `doctor --reach` tells.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Reached {
-    schema: u32,
-    reach: Vec<Reach>,
-}
-
-/// Everything `doctor` tells; `--json` prints it as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Version of this document.
-    pub schema: u32,
-    /// Whether the host backend can run.
-    pub ok: bool,
-    /// Which host this is.
-    pub host: About,
-    /// What was looked at.
-    pub items: Vec<Item>,
-    /// The GPUs; none without a driver.
-    pub gpus: Vec<Gpu>,
-    /// Libraries and the file that each came from.
-    pub libraries: Vec<Library>,
-    /// Settings of NCCL's and where each stands.
-    pub nccl_settings: Vec<NcclSetting>,
-    /// RDMA ports beyond the facts.
-    pub ports: Vec<Look>,
-    /// The facts that a pick reads, in the form of `hca --capture`.
-    pub facts: String,
-    /// What can be run.
-    pub abilities: Vec<Ability>,
-    /// What this command did not try.
-    pub not_tried: Vec<&'static str>,
-}
+use tp_receipt::doctor::{Ability, Gpu, Item, Library, Reached, Report, SCHEMA, State};
 
 /// Looks, prints to standard output, and returns 0 where at least the host backend can run, else 3.
 pub fn run(args: &DoctorArgs, sources: &Sources) -> Result<u8, Refusal> {
@@ -155,7 +39,11 @@ pub fn run(args: &DoctorArgs, sources: &Sources) -> Result<u8, Refusal> {
 fn reached(args: &DoctorArgs) -> Result<u8, Refusal> {
     let reach = reach::try_all(&args.reach);
     if args.json {
-        let document = serde_json::to_string(&Reached { schema: 1, reach }).unwrap_or_default();
+        let document = serde_json::to_string(&Reached {
+            schema: SCHEMA,
+            reach,
+        })
+        .unwrap_or_default();
         stdout::print(&format!("{document}\n"))?;
     } else {
         let lines = reach
@@ -180,13 +68,13 @@ fn examine(sources: &Sources) -> Report {
     let abilities = abilities(&items, &libraries);
     let ok = abilities.iter().any(|a| a.command == "suite host" && a.can);
     let not_tried = vec![
-        "any collective: tf-tp-test suite and roce-host prove them",
-        "whether this host reaches others: tf-tp-test hca on all hosts at once",
+        "any collective: tf-tp-test suite and roce-host prove them".to_owned(),
+        "whether this host reaches others: tf-tp-test hca on all hosts at once".to_owned(),
     ];
     Report {
-        schema: 1,
+        schema: SCHEMA,
         ok,
-        host: About::here(root),
+        host: about::here(root),
         items,
         libraries: libraries.iter().map(library).collect(),
         nccl_settings,
@@ -202,7 +90,7 @@ fn examine(sources: &Sources) -> Report {
 
 fn library(finding: &Finding) -> Library {
     Library {
-        library: finding.library,
+        library: finding.library.to_owned(),
         version: finding.version.clone(),
         file: finding.found.as_ref().map(|file| file.display().to_string()),
     }
@@ -330,7 +218,7 @@ fn text(report: &Report) -> String {
         let mark = match item.state {
             State::Ok => "ok  ",
             State::Warn => "warn",
-            State::No => "no  ",
+            State::No | State::Other => "no  ",
         };
         out.push_str(&format!("{mark} {:width$}  {}\n", item.name, item.text));
         if let Some(fix) = &item.fix {

@@ -1,36 +1,14 @@
 //! RDMA ports as the hardware has them: state, GIDs, MTU, PCIe, functions of one cage, bonds, addresses without a link.
 
-use super::{Item, State};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tp_hca::RankFacts;
 use tp_hca::facts::{GidType, LinkLayer, Port, PortState};
+use tp_receipt::doctor::{Item, Look, State};
 
 /// The MTU of Ethernet unless somebody raised it, bytes: RoCE packets then carry 1,024 bytes.
 const MTU_PLAIN: u32 = 1500;
-
-/// What sysfs says of a port beyond the facts that a pick reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Look {
-    /// RDMA device.
-    pub device: String,
-    /// Port number.
-    pub port: u32,
-    /// MTU of the network interface, bytes.
-    pub netdev_mtu: Option<u32>,
-    /// PCIe lanes in use.
-    pub pcie_width: Option<u32>,
-    /// PCIe lanes that the device has.
-    pub pcie_width_max: Option<u32>,
-    /// PCIe speed in use, e.g. `32.0 GT/s PCIe`.
-    pub pcie_speed: Option<String>,
-    /// PCIe speed that the device has.
-    pub pcie_speed_max: Option<String>,
-    /// What all functions of one adapter have in common.
-    pub adapter: Option<String>,
-}
 
 /// Looks at every port of the facts; `root` stands for `/`.
 pub(super) fn look(facts: &RankFacts, root: &Path) -> Vec<Look> {

@@ -1,25 +1,12 @@
 //! Whether an address of another host can be reached, and if not, whether it is closed or filtered.
 
-use serde::Serialize;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+use tp_receipt::doctor::Reach;
 
 /// How long an answer may take. A packet that is dropped has none at all; a second try of the system's is within it.
 const PATIENCE: Duration = Duration::from_millis(2500);
-
-/// What became of one address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Reach {
-    /// `HOST:PORT` as asked for.
-    pub to: String,
-    /// `open`, `refused`, `filtered`, `no-route`, `unknown-name` or `failed`.
-    pub outcome: &'static str,
-    /// The same for people.
-    pub text: String,
-    /// How long the answer took, milliseconds.
-    pub ms: u64,
-}
 
 /// Tries every address at once; gives them in the order in which they were asked for.
 pub(super) fn try_all(targets: &[String]) -> Vec<Reach> {
@@ -45,7 +32,7 @@ pub(super) fn try_all(targets: &[String]) -> Vec<Reach> {
 fn reach(to: &str, outcome: &'static str, text: String, since: Instant) -> Reach {
     Reach {
         to: to.to_owned(),
-        outcome,
+        outcome: outcome.to_owned(),
         text,
         ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
     }

@@ -1,21 +1,9 @@
 //! Every place that NCCL and the loader take settings from, since what is forgotten in one of them wins over what is
 //! believed.
 
-use super::{Item, State};
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tp_fabric::settings::Sources;
-
-/// One setting and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NcclSetting {
-    /// The variable.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-    /// `environment`, or the file.
-    pub source: String,
-}
+use tp_receipt::doctor::{Item, NcclSetting, State};
 
 /// NCCL's settings: from the environment, from `/etc/nccl.conf` under `root`, from `.nccl.conf` of the home directory (or
 /// the file that NCCL_CONF_FILE names in its place).

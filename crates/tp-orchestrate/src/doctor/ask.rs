@@ -1,11 +1,12 @@
 //! What the hosts say: all at once, each with a limit of its own.
 
-use super::{Hosts, Reached};
+use super::{HostReport, Hosts, Reached};
 use crate::host::Host;
 use crate::inventory::{self, Inventory};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tp_receipt::doctor::Reached as Told;
 
 /// How long a host may take to look at itself: loading libraries and starting a container takes a while.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -36,119 +37,6 @@ pub struct Clock {
     pub offset_ms: f64,
     /// The offset may be off by this much either way, milliseconds.
     pub error_ms: f64,
-}
-
-/// The runner's `doctor --json` as far as hosts are compared by it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct HostReport {
-    /// Which host it is.
-    #[serde(default)]
-    pub host: About,
-    /// What was looked at there.
-    pub items: Vec<Item>,
-    /// The GPUs.
-    #[serde(default)]
-    pub gpus: Vec<Gpu>,
-    /// Libraries and their files.
-    #[serde(default)]
-    pub libraries: Vec<Library>,
-    /// NCCL's settings and where each stands.
-    #[serde(default)]
-    pub nccl_settings: Vec<NcclSetting>,
-    /// Ports beyond the facts.
-    #[serde(default)]
-    pub ports: Vec<Look>,
-    /// The facts that a pick reads, TOML.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub facts: String,
-    /// What can be run there.
-    pub abilities: Vec<Ability>,
-}
-
-/// Identity of a host.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct About {
-    pub name: String,
-    pub machine_id: Option<String>,
-    pub boot_id: Option<String>,
-    pub network_namespace: Option<String>,
-    pub system: String,
-    pub kernel: String,
-    pub libc: Option<String>,
-    pub driver: Option<String>,
-    pub memlock: Option<u64>,
-    pub memory_available: Option<u64>,
-    pub cma_total: Option<u64>,
-    pub forwards: Option<bool>,
-    pub forward_policy: Option<String>,
-    pub runner_sha256: Option<String>,
-    pub runner: String,
-}
-
-/// One thing that a host looked at.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Item {
-    /// Stable name.
-    pub name: String,
-    /// `ok`, `warn` or `no`.
-    pub state: String,
-    /// What was found.
-    pub text: String,
-    /// What would mend it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fix: Option<String>,
-}
-
-/// A GPU.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct Gpu {
-    pub index: u32,
-    pub name: String,
-    pub compute_capability: String,
-}
-
-/// A library.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct Library {
-    pub library: String,
-    pub version: Option<String>,
-    pub file: Option<String>,
-}
-
-/// A setting of NCCL's.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct NcclSetting {
-    pub name: String,
-    pub value: String,
-    pub source: String,
-}
-
-/// A port beyond the facts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct Look {
-    pub device: String,
-    pub port: u32,
-    pub netdev_mtu: Option<u32>,
-    pub pcie_width: Option<u32>,
-    pub pcie_width_max: Option<u32>,
-    pub pcie_speed: Option<String>,
-    pub pcie_speed_max: Option<String>,
-    pub adapter: Option<String>,
-}
-
-/// What can be run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the runner's document says what each field is")]
-pub struct Ability {
-    pub command: String,
-    pub can: bool,
-    pub why: String,
 }
 
 impl Answer {
@@ -259,19 +147,6 @@ fn clock(connected: &dyn Host) -> Option<Clock> {
         .min_by(|a, b| a.error_ms.total_cmp(&b.error_ms))
 }
 
-/// The runner's `doctor --reach --json`.
-#[derive(Deserialize)]
-struct Tried {
-    reach: Vec<TriedOne>,
-}
-
-#[derive(Deserialize)]
-struct TriedOne {
-    to: String,
-    outcome: String,
-    text: String,
-}
-
 /// Whether the other hosts reach rank 0's host, at a port on which nothing listens: a host that answers refuses.
 pub(super) fn reach(inventory: &Inventory, hosts: &Hosts, answers: &[Answer], master: &str) -> Vec<Reached> {
     let Some(head) = inventory.host_of(0) else {
@@ -316,7 +191,7 @@ fn reach_from(host: &inventory::Host, hosts: &Hosts, head: &str, to: &str) -> Op
     let argv = argv(host, &runner, &["doctor", "--json", "--reach", to]);
     let output = connected.output(&argv, LIMIT).ok()?;
     let start = output.stdout.find('{').unwrap_or(0);
-    let tried: Tried = serde_json::from_str(output.stdout.get(start..)?.trim()).ok()?;
+    let tried: Told = serde_json::from_str(output.stdout.get(start..)?.trim()).ok()?;
     let tried = tried.reach.into_iter().next()?;
     Some(Reached {
         from: host.name.clone(),

@@ -1,11 +1,13 @@
 //! Hosts against the inventory, and against each other.
 
-use super::ask::{Answer, HostReport, Item};
-use super::{Finding, Level};
+use super::ask::Answer;
+use super::{Finding, HostReport, Level};
 use crate::inventory::{self, Gpus, Inventory, Launcher};
+use crate::machine::{Identity, Relation};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tp_hca::Document;
+use tp_receipt::doctor::{Item, State};
 
 /// A clock that is off by more is worth a word, milliseconds: logs of several hosts cannot be laid side by side then.
 const CLOCK_OFF_MS: f64 = 1000.0;
@@ -69,7 +71,7 @@ fn of_item(
     report: &HostReport,
     item: &Item,
 ) -> Option<Finding> {
-    if item.state == "ok" {
+    if item.state == State::Ok {
         return None;
     }
     let wants_gpu = matches!(&host.gpus, Gpus::Listed(list) if !list.is_empty());
@@ -78,20 +80,20 @@ fn of_item(
     let has_rdma = report
         .items
         .iter()
-        .any(|i| i.name == "RDMA ports" && i.state == "ok");
-    let level = match (item.name.as_str(), item.state.as_str()) {
+        .any(|i| i.name == "RDMA ports" && i.state == State::Ok);
+    let level = match (item.name.as_str(), item.state) {
         // Each step takes a free port of its own.
         ("port", _) => return None,
-        ("libcuda" | "kernels" | "libnccl", "no") if wants_gpu => Level::Bad,
+        ("libcuda" | "kernels" | "libnccl", State::No) if wants_gpu => Level::Bad,
         ("libcuda" | "kernels" | "libnccl", _) => Level::Note,
-        ("RDMA ports" | "RDMA device files", "no") if wants_rdma => Level::Bad,
+        ("RDMA ports" | "RDMA device files", State::No) if wants_rdma => Level::Bad,
         ("RDMA ports" | "RDMA device files", _) => Level::Note,
         ("libibverbs", _) if !has_rdma => Level::Note,
         // Memory that cannot be locked cannot be registered.
         ("memlock", _) if has_rdma => Level::Bad,
         ("memlock", _) => Level::Note,
         ("processors", _) => Level::Note,
-        (_, "no") => Level::Bad,
+        (_, State::No) => Level::Bad,
         _ => Level::Warn,
     };
     let finding = Finding::new(level, &item.name, &item.text).on(&host.name);
@@ -212,7 +214,7 @@ fn cma(host: &inventory::Host, report: &HostReport) -> Option<Finding> {
     let rdma = report
         .items
         .iter()
-        .any(|i| i.name == "RDMA ports" && i.state == "ok");
+        .any(|i| i.name == "RDMA ports" && i.state == State::Ok);
     (rdma && report.host.cma_total == Some(0)).then(|| {
         Finding::new(
             Level::Warn,
@@ -242,17 +244,22 @@ fn clock(host: &inventory::Host, answer: &Answer) -> Option<Finding> {
     })
 }
 
+fn identified(report: &HostReport) -> Identity<'_> {
+    Identity {
+        boot: report.host.boot_id.as_deref(),
+        network: report.host.network_namespace.as_deref(),
+    }
+}
+
 /// Two names for one machine.
 fn same_machine(heard: &[(&inventory::Host, &HostReport)]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, (a, first)) in heard.iter().enumerate() {
         for (b, second) in &heard[index + 1..] {
-            let same =
-                |of: fn(&HostReport) -> &Option<String>| of(first).is_some() && of(first) == of(second);
-            let boot = same(|r| &r.host.boot_id);
-            let network = same(|r| &r.host.network_namespace);
             let both = format!("hosts {} and {}", a.name, b.name);
-            if boot && network {
+            let relation = identified(first).relation(identified(second));
+            let machine_id = &first.host.machine_id;
+            if relation == Relation::OneHost {
                 found.push(
                     Finding::new(
                         Level::Bad,
@@ -261,13 +268,13 @@ fn same_machine(heard: &[(&inventory::Host, &HostReport)]) -> Vec<Finding> {
                     )
                     .fix("correct `ssh` of one of them; ranks on one machine stand in one [[host]] with more `gpus` or `ranks`"),
                 );
-            } else if boot {
+            } else if relation == Relation::Containers {
                 found.push(Finding::new(
                     Level::Note,
                     "same machine",
                     format!("{both} are two network namespaces (containers) of one machine"),
                 ));
-            } else if same(|r| &r.host.machine_id) {
+            } else if machine_id.is_some() && *machine_id == second.host.machine_id {
                 found.push(
                     Finding::new(
                         Level::Warn,

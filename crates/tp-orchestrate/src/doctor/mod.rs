@@ -9,7 +9,7 @@ mod rails;
 mod render;
 mod smoke;
 
-pub use ask::{Answer, Clock, HostReport};
+pub use ask::{Answer, Clock};
 pub use rails::RailEnds;
 
 use crate::host::Host;
@@ -17,6 +17,7 @@ use crate::inventory::{Inventory, Launcher};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tp_receipt::doctor::Report as HostReport;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

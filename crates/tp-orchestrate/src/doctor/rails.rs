@@ -1,6 +1,6 @@
 //! The rails that the hosts' ports would make, and what both ends of each look like.
 
-use super::ask::{Answer, Look};
+use super::ask::Answer;
 use super::{Finding, Level};
 use crate::inventory::{Inventory, Launcher};
 use serde::Serialize;
@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use tp_hca::document::RailPick;
 use tp_hca::facts::Port;
 use tp_hca::{Document, Options, PickDocument, RankFacts, WarningCode};
+use tp_receipt::doctor::Look;
 
 /// One rail from both ends; `None` where a host does not say.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,10 +1,11 @@
 //! The report for people.
 
-use super::ask::{Answer, HostReport};
-use super::{Finding, Level, RailEnds, Report};
+use super::ask::Answer;
+use super::{Finding, HostReport, Level, RailEnds, Report};
 use crate::display::counted;
 use console::Style;
 use std::fmt::Display;
+use tp_receipt::doctor::State;
 
 pub(super) fn text(report: &Report, all: bool) -> String {
     let mut lines = Vec::new();
@@ -15,7 +16,7 @@ pub(super) fn text(report: &Report, all: bool) -> String {
                 .report
                 .iter()
                 .flat_map(|r| &r.items)
-                .filter(|item| item.state == "ok");
+                .filter(|item| item.state == State::Ok);
             lines.extend(items.map(|item| format!("  ok    {}: {}", item.name, item.text)));
         }
         let own = |finding: &&Finding| finding.host.as_deref() == Some(answer.name.as_str());

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::path::Path;
+use tp_receipt::doctor::{Item, State};
 
 /// Two hosts on one cable with an address each; the second's pieces can be replaced.
 const FACTS: &str = r#"
@@ -115,12 +116,9 @@ fn two_sound_hosts_have_no_finding_and_a_rail_with_both_ends() {
 #[test]
 fn the_host_that_may_lock_too_little_is_named() {
     let (inventory, mut reports) = pair();
-    reports[1].items.push(ask::Item {
-        name: "memlock".into(),
-        state: "warn".into(),
-        text: "8192 KiB: registering memory for RDMA may fail".into(),
-        fix: Some("ulimit -l unlimited".into()),
-    });
+    let text = "8192 KiB: registering memory for RDMA may fail";
+    let item = Item::new("memlock", State::Warn, text).fix("ulimit -l unlimited");
+    reports[1].items.push(item);
     let finding = only(&inventory, &reports, "memlock");
     assert_eq!((finding.host.as_deref(), finding.level), (Some("b"), Level::Bad));
 }

@@ -6,6 +6,7 @@ use crate::deploy::{self, Bring, Member, Runners};
 use crate::host::ssh::{self, HostKeys};
 use crate::host::{Allocation, Host, LocalHost, SlurmHost, SshHost};
 use crate::inventory::{Inventory, Launcher};
+use crate::machine::{Identity, Relation};
 use crate::plan::Capabilities;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -135,12 +136,9 @@ pub fn reach(inventory: &Inventory, keys: HostKeys) -> Result<Vec<Arc<SshHost>>,
     let members = deploy::members(inventory, &hosts);
     let mut bad: Vec<String> = members.iter().filter_map(wrong_machine).collect();
     for (index, one) in hosts.iter().enumerate() {
-        let same = |other: &&Arc<SshHost>| other.about().boot_id == one.about().boot_id;
-        if let Some(other) = hosts[..index]
-            .iter()
-            .find(same)
-            .filter(|_| one.about().boot_id.len() > 8)
-        {
+        let identity = |host: &Arc<SshHost>| -> Identity<'_> { Identity::parse(&host.about().boot_id) };
+        let same = |other: &&Arc<SshHost>| identity(other).relation(identity(one)) == Relation::OneHost;
+        if let Some(other) = hosts[..index].iter().find(same) {
             bad.push(format!(
                 "hosts {} and {} are one machine under two names; give one [[host]] more `gpus` or `ranks` instead",
                 other.name(),

@@ -146,7 +146,7 @@ impl Ledger {
             verdict: attempt.verdict.clone(),
             problems: attempt.problems.clone(),
             causes: end.causes,
-            figures: figures(&self.store.receipt(), &end.key),
+            figures: figures(&self.store.step_alone(&end.key), &end.key),
             tails: tails
                 .into_iter()
                 .filter(|(_, lines)| !lines.is_empty())

@@ -47,6 +47,8 @@ impl Deriver {
             Record::Run(_) => self.unreadable("a second `run` record".into()),
             Record::Step(start) => self.step(start),
             Record::Event(event) => self.event(event),
+            Record::CheckNames(names) => self.within(&names.key, |attempt| attempt.names(names)),
+            Record::Passed(passed) => self.within(&passed.key, |attempt| attempt.passed(passed)),
             Record::StepEnd(end) => match self.find(&end.key) {
                 Some((step, attempt)) => self.steps[step].attempts[attempt].end = Some(end.clone()),
                 None => self.unreadable(format!("step {} ends and never began", end.key)),
@@ -172,6 +174,18 @@ impl Deriver {
         self.tables.event(&attempt.start, &event.event, world);
     }
 
+    /// Hands what a line says of checks to its attempt.
+    fn within(&mut self, key: &StepKey, take: impl FnOnce(&mut AttemptState) -> Result<(), String>) {
+        let Some(at) = self.find(key) else {
+            self.unreadable(format!("checks of step {key}, which never began"));
+            return;
+        };
+        self.last = Some(at);
+        if let Err(why) = take(&mut self.steps[at.0].attempts[at.1]) {
+            self.unreadable(format!("step {key}: {why}"));
+        }
+    }
+
     fn world(&self) -> u32 {
         let of_run = self
             .run
@@ -228,7 +242,7 @@ impl Deriver {
             ..Receipt::default()
         };
         out.warnings.extend(patterns::throttled(&out.latencies));
-        self.matrix(&run, world, &mut out);
+        self.matrix(&run, world, self.steps.iter(), &mut out);
         self.left_out(&run, &mut out);
         let (verdict, reasons) = self.verdict(&out);
         out.verdict = verdict;
@@ -236,7 +250,22 @@ impl Deriver {
         out
     }
 
-    fn matrix(&self, run: &RunStart, world: u32, out: &mut Receipt) {
+    /// A receipt in which nothing is filled but one step, with its failures and its injection.
+    pub fn step_alone(&self, arm: &str, step: &str) -> Receipt {
+        let run = self.run.clone().unwrap_or_default();
+        let mut out = Receipt::default();
+        let steps = self.steps.iter().filter(|s| s.arm == arm && s.name == step);
+        self.matrix(&run, self.world(), steps, &mut out);
+        out
+    }
+
+    fn matrix<'a>(
+        &self,
+        run: &RunStart,
+        world: u32,
+        steps: impl Iterator<Item = &'a StepState>,
+        out: &mut Receipt,
+    ) {
         out.arms = run
             .arms
             .iter()
@@ -248,7 +277,7 @@ impl Deriver {
             })
             .collect();
         let mut scopes: BTreeSet<Scope> = BTreeSet::new();
-        for state in &self.steps {
+        for state in steps {
             let step = self.finished_step(state, run, world);
             scopes.insert(step.scope.clone());
             count(&step, &mut out.totals);

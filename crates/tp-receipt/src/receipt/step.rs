@@ -132,4 +132,12 @@ impl RankResult {
             (None, None) => "?".into(),
         }
     }
+
+    /// The three counts of a group.
+    pub(super) fn of_group(&mut self, group: &str) -> &mut [u64; 3] {
+        if !self.groups.contains_key(group) {
+            self.groups.insert(group.to_owned(), [0; 3]);
+        }
+        self.groups.entry(group.to_owned()).or_default()
+    }
 }

@@ -1,6 +1,6 @@
 //! Records as lines of JSON.
 
-use super::{Record, StepEvent, StepKey};
+use super::{Passed, Record, StepEvent, StepKey};
 use crate::event::{Check, Event, Kind, Outcome, ParseError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,6 +14,11 @@ impl Record {
         {
             return line;
         }
+        if let Self::Passed(body) = self
+            && let Ok(line) = serde_json::to_string(&Named { record: PASSED, body })
+        {
+            return line;
+        }
         Value::Object(self.to_object()).to_string()
     }
 
@@ -22,6 +27,8 @@ impl Record {
         match self {
             Self::Run(r) => named("run", r),
             Self::Step(r) => named("step", r),
+            Self::CheckNames(r) => named("check_names", r),
+            Self::Passed(r) => named(PASSED, r),
             Self::StepEnd(r) => named("step_end", r),
             Self::NotRun(r) => named("not_run", r),
             Self::SetAside(r) => named("set_aside", r),
@@ -52,6 +59,11 @@ impl Record {
         {
             return Ok(Self::Event(check.into()));
         }
+        if line.starts_with("{\"record\":\"passed\"")
+            && let Ok(passed) = serde_json::from_str::<PassedLine<'_>>(line)
+        {
+            return Ok(Self::Passed(passed.into()));
+        }
         match serde_json::from_str(line).map_err(|e| ParseError(format!("not JSON: {e}")))? {
             Value::Object(map) => Self::from_object(map),
             _ => Err(ParseError("not a JSON object".into())),
@@ -74,6 +86,8 @@ impl Record {
             )),
             Some("run") => typed("run", map).map(Self::Run),
             Some("step") => typed("step", map).map(Self::Step),
+            Some("check_names") => typed("check_names", map).map(Self::CheckNames),
+            Some(PASSED) => typed(PASSED, map).map(Self::Passed),
             Some("step_end") => typed("step_end", map).map(Self::StepEnd),
             Some("not_run") => typed("not_run", map).map(Self::NotRun),
             Some("set_aside") => typed("set_aside", map).map(Self::SetAside),
@@ -84,8 +98,48 @@ impl Record {
     }
 }
 
-/// A check within a step, as it stands on nearly every line of a long record: read and written without a map of its
-/// fields. A line that has any other field takes the ordinary way.
+/// What a line of passed checks calls itself.
+const PASSED: &str = "passed";
+
+/// A record with its name in front, written without a map of its fields.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    record: &'static str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// Passed checks, which have the most figures of all lines: read without a map of its fields. A line that has any other
+/// field takes the ordinary way.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PassedLine<'a> {
+    #[serde(rename = "record")]
+    _record: &'a str,
+    #[serde(borrow)]
+    arm: Cow<'a, str>,
+    #[serde(borrow)]
+    step: Cow<'a, str>,
+    attempt: u32,
+    rank: u32,
+    checks: Vec<(u32, u32)>,
+    t: Vec<f64>,
+}
+
+impl From<PassedLine<'_>> for Passed {
+    fn from(line: PassedLine<'_>) -> Self {
+        Self {
+            key: StepKey::new(line.arm, line.step, line.attempt),
+            rank: line.rank,
+            checks: line.checks,
+            t: line.t,
+            extra: Map::new(),
+        }
+    }
+}
+
+/// A check within a step, as it stands on nearly every line of a long record of version 1: read and written without a
+/// map of its fields. A line that has any other field takes the ordinary way.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CheckLine<'a> {

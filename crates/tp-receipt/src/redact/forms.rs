@@ -3,6 +3,7 @@
 
 use super::keyring::Entry;
 use super::{State, address};
+use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,6 +25,12 @@ static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ];
     Regex::new(&forms.join("|")).ok()
 });
+
+/// Whether a text has a character that each form needs one of; most names and words have none.
+pub fn may_stand_in(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.iter().any(|b| b"-:@=./".contains(b)) || bytes.windows(2).any(|pair| pair == b"0x")
+}
 
 /// The text with every such form replaced.
 pub fn replace(state: &mut State, text: &str) -> String {
@@ -287,27 +294,43 @@ pub fn path_pseudonym(path: &str, digest: &str) -> String {
     }
 }
 
-/// How many of the addresses, GUIDs and paths that were replaced somewhere stand unreplaced in a text, by kind.
-pub fn remaining(map: &BTreeMap<String, Entry>, text: &[u8]) -> BTreeMap<String, usize> {
-    let mut out = BTreeMap::new();
-    let entries: Vec<&Entry> = map
-        .values()
-        .filter(|e| !matches!(e.kind.as_str(), "host" | "user") && e.original.len() > 5)
-        .collect();
-    let Ok(machine) = aho_corasick::AhoCorasick::builder()
-        .match_kind(aho_corasick::MatchKind::LeftmostLongest)
-        .build(entries.iter().map(|e| &e.original))
-    else {
-        return out;
-    };
-    for found in machine.find_iter(text) {
-        let part = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'.' || *b == b':');
-        let before = found.start().checked_sub(1).and_then(|i| text.get(i));
-        // `10.0.0.1` within `210.0.0.1` or `10.0.0.12` is another address.
-        if !part(before) && !part(text.get(found.end())) {
-            *out.entry(entries[found.pattern().as_usize()].kind.clone())
-                .or_default() += 1;
+/// The addresses, GUIDs and paths that were replaced somewhere, and a machine that finds them all in one pass.
+#[derive(Clone, Debug)]
+pub struct Originals {
+    kinds: Vec<String>,
+    machine: Option<AhoCorasick>,
+}
+
+impl Originals {
+    /// Those of the map.
+    pub fn of(map: &BTreeMap<String, Entry>) -> Self {
+        let entries: Vec<&Entry> = map
+            .values()
+            .filter(|e| !matches!(e.kind.as_str(), "host" | "user") && e.original.len() > 5)
+            .collect();
+        let machine = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(entries.iter().map(|e| &e.original));
+        Self {
+            kinds: entries.into_iter().map(|e| e.kind.clone()).collect(),
+            machine: machine.ok(),
         }
     }
-    out
+
+    /// How many of them stand unreplaced in a text, by kind.
+    pub fn remaining(&self, text: &[u8]) -> BTreeMap<String, usize> {
+        let mut out = BTreeMap::new();
+        let found = self.machine.iter().flat_map(|machine| machine.find_iter(text));
+        for found in found {
+            let part =
+                |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'.' || *b == b':');
+            let before = found.start().checked_sub(1).and_then(|i| text.get(i));
+            // `10.0.0.1` within `210.0.0.1` or `10.0.0.12` is another address.
+            if !part(before) && !part(text.get(found.end())) {
+                *out.entry(self.kinds[found.pattern().as_usize()].clone())
+                    .or_default() += 1;
+            }
+        }
+        out
+    }
 }

@@ -182,17 +182,14 @@ impl Redactor {
         }
     }
 
-    /// What of the known names still stands in a text: the kinds, each with how often, without the names themselves.
-    pub fn remaining(&self, text: &[u8]) -> BTreeMap<String, usize> {
+    /// What looks for the names that are known now.
+    pub fn scanner(&self) -> Scanner {
         let state = self.lock();
-        let mut found = state.words.remaining(text, state.on);
-        if state.on {
-            // A name among the addresses and paths that were replaced somewhere and stands unreplaced here.
-            for (kind, count) in forms::remaining(&state.map, text) {
-                *found.entry(kind).or_default() += count;
-            }
+        Scanner {
+            on: state.on,
+            words: state.words.clone(),
+            originals: state.on.then(|| forms::Originals::of(&state.map)),
         }
-        found
     }
 
     /// The private directory of the key and the map, when there is one.
@@ -246,6 +243,28 @@ impl Redactor {
         {
             self.lock().words.add(&home, "~".into(), words::Kind::Exact);
         }
+    }
+}
+
+/// Looks for names in texts that were written before the names were known.
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    on: bool,
+    words: words::Words,
+    originals: Option<forms::Originals>,
+}
+
+impl Scanner {
+    /// What of the known names still stands in a text: the kinds, each with how often, without the names themselves.
+    pub fn remaining(&self, text: &[u8]) -> BTreeMap<String, usize> {
+        let mut found = self.words.remaining(text, self.on);
+        if let Some(originals) = &self.originals {
+            // A name among the addresses and paths that were replaced somewhere and stands unreplaced here.
+            for (kind, count) in originals.remaining(text) {
+                *found.entry(kind).or_default() += count;
+            }
+        }
+        found
     }
 }
 
@@ -346,10 +365,10 @@ impl State {
 
     fn text(&mut self, text: &str) -> String {
         let text = self.words.replace(text, self.on);
-        if self.on {
+        if self.on && forms::may_stand_in(&text) {
             forms::replace(self, &text)
         } else {
-            text
+            text.into_owned()
         }
     }
 

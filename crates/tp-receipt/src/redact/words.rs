@@ -1,6 +1,7 @@
 //! Names that are known beforehand, found wherever they stand as words.
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// How a known text is looked for.
@@ -71,7 +72,7 @@ impl Words {
     }
 
     /// The text with all names replaced.
-    pub fn replace(&self, text: &str, on: bool) -> String {
+    pub fn replace<'a>(&self, text: &'a str, on: bool) -> Cow<'a, str> {
         let mut out = String::new();
         let mut done = 0;
         for (start, end, known) in self.finds(text.as_bytes(), on) {
@@ -84,10 +85,10 @@ impl Words {
             done = end;
         }
         if done == 0 {
-            return text.to_owned();
+            return Cow::Borrowed(text);
         }
         out.push_str(text.get(done..).unwrap_or_default());
-        out
+        Cow::Owned(out)
     }
 
     /// How many known texts stand in a file, by what they are.

@@ -100,6 +100,8 @@ impl Store {
             sums: Sums::default(),
             step: None,
             logs: BTreeMap::new(),
+            written: None,
+            behind: false,
         };
         store.sums.files.insert(PLAN.into(), start.plan_sha256.clone());
         store.record(Record::Run(start))?;

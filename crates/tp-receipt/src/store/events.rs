@@ -123,14 +123,16 @@ impl EventsFile {
         }
     }
 
-    pub fn append(&mut self, line: &str) -> Result<(), StoreError> {
+    /// Takes a line; it waits for [`EventsFile::flush`].
+    pub fn append(&mut self, line: &str) {
         self.pending.extend_from_slice(line.as_bytes());
         self.pending.push(b'\n');
         self.lines += 1;
-        if self.pending.len() >= FLUSH_AT || self.flushed.elapsed() >= FLUSH_EVERY {
-            self.flush()?;
-        }
-        Ok(())
+    }
+
+    /// Whether lines that wait are to be handed to the system.
+    pub fn is_due(&self) -> bool {
+        self.pending.len() >= FLUSH_AT || self.flushed.elapsed() >= FLUSH_EVERY
     }
 
     /// Hands everything to the system.

@@ -16,9 +16,12 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// SHA-256 of a file's first `limit` bytes (all of it by default), and how many bytes that were.
 pub fn sha256_of(path: &Path, limit: Option<u64>) -> std::io::Result<(String, u64)> {
-    let mut file = File::open(path)?.take(limit.unwrap_or(u64::MAX));
+    let file = File::open(path)?;
+    // A receipt of many ranks has thousands of small files.
+    let size = file.metadata()?.len().saturating_add(1).min(1 << 18);
+    let mut file = file.take(limit.unwrap_or(u64::MAX));
     let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
+    let mut buffer = vec![0; size as usize];
     let mut bytes = 0;
     loop {
         let n = file.read(&mut buffer)?;
@@ -71,9 +74,11 @@ pub fn sync_dir(dir: &Path) -> Result<(), StoreError> {
         .map_err(io("sync", dir))
 }
 
-/// Every file below a directory, relative, with `/`, in order; links and other things that are no plain files too.
+/// Every file below a directory, relative, with `/`, in order; links and other things that are no plain files too. A
+/// directory with nothing in it is listed as well; its name ends with `/`.
 pub fn list(dir: &Path) -> std::io::Result<Vec<String>> {
     fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) -> std::io::Result<()> {
+        let before = out.len();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
@@ -83,12 +88,30 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<String>> {
                 out.push(name);
             }
         }
+        if out.len() == before && !prefix.is_empty() {
+            out.push(prefix.to_owned());
+        }
         Ok(())
     }
     let mut out = Vec::new();
     walk(dir, "", &mut out)?;
     out.sort();
     Ok(out)
+}
+
+/// Whether a name of [`list`] is that of a directory with nothing in it.
+pub fn is_empty_dir(name: &str) -> bool {
+    name.ends_with('/')
+}
+
+/// Removes the directories above a file of a receipt in which nothing is left.
+pub fn remove_empty_above(dir: &Path, name: &str) {
+    for above in Path::new(name).ancestors().skip(1) {
+        // One with something in it stays, and so do those above it.
+        if above.as_os_str().is_empty() || std::fs::remove_dir(dir.join(above)).is_err() {
+            return;
+        }
+    }
 }
 
 /// A name as one component of a path: letters, digits, `.`, `_`, `-`; never hidden, never empty.

@@ -1,8 +1,8 @@
 //! The log of one rank in one step: redacted line by line, never longer than its limit, its last lines remembered.
 
 use super::error::{StoreError, io};
-use super::files;
 use crate::redact::Redactor;
+use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,6 +23,7 @@ pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     written: u64,
+    hasher: Sha256,
     head_max: u64,
     /// The newest lines once the head is full, as they came, and their bytes: of an endless log nearly all lines go from
     /// here, and those cost nothing else.
@@ -52,6 +53,7 @@ impl LogFile {
             path,
             file,
             written: 0,
+            hasher: Sha256::new(),
             head_max: limit - limit / END_SHARE,
             end: VecDeque::new(),
             end_bytes: 0,
@@ -159,6 +161,7 @@ impl LogFile {
             return Err(io("write", &self.path)(e));
         }
         self.written += text.len() as u64;
+        self.hasher.update(text.as_bytes());
         Ok(())
     }
 
@@ -203,7 +206,7 @@ impl LogFile {
         if sync {
             self.file.sync_data().map_err(io("sync", &self.path))?;
         }
-        let (hash, _) = files::sha256_of(&self.path, None).map_err(io("read", &self.path))?;
+        let hash = hex::encode(self.hasher.clone().finalize());
         let tail = if with_tail {
             self.tail(redactor)
         } else {

@@ -10,6 +10,7 @@
 //! - The pages for people are written when the run ends, before the seal; until then they are not part of the receipt.
 
 mod begin;
+mod checks;
 mod error;
 pub mod events;
 pub(crate) mod files;
@@ -25,11 +26,13 @@ use crate::event::Event;
 use crate::receipt::{Attempt, Deriver, NotRun, Receipt};
 use crate::record::{Record, RunEnd, StepEnd, StepEvent, StepKey, StepStart};
 use crate::redact::Redactor;
+use checks::Checks;
 use events::EventsFile;
 use log::LogFile;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use sums::Sums;
 
 /// The plan's file name.
@@ -37,6 +40,26 @@ pub const PLAN: &str = "plan.json";
 
 /// Steps with at most this many logs have each brought to the disk at their end; larger ones at the end of the run.
 const SYNCED_LOGS: usize = 8;
+
+/// A document larger than this, bytes, takes its time to be written; see [`Written::is_recent`].
+const LARGE: usize = 256 << 10;
+/// So many times as long as a large document took to be written it stays as it is.
+const REST: u32 = 5;
+
+/// When the document was last written.
+struct Written {
+    at: Instant,
+    took: Duration,
+    bytes: usize,
+}
+
+impl Written {
+    /// Whether a large document was written so lately that the next one can wait for a moment: of many ranks' quick steps
+    /// not each has to have it anew. A cut-off run goes on from the record, which is never behind.
+    fn is_recent(&self) -> bool {
+        self.bytes > LARGE && self.at.elapsed() < self.took * REST
+    }
+}
 
 /// Limits of what is kept.
 #[derive(Clone, Debug)]
@@ -65,8 +88,20 @@ pub struct Store {
     deriver: Deriver,
     sums: Sums,
     /// The step that has begun and not ended, and its logs.
-    step: Option<StepKey>,
+    step: Option<Open>,
     logs: BTreeMap<u32, LogFile>,
+    /// When the document was last written, and whether a step has ended since.
+    written: Option<Written>,
+    behind: bool,
+}
+
+/// A step that has begun and not ended.
+struct Open {
+    /// As the orchestrator names it.
+    given: StepKey,
+    /// As the record does.
+    key: StepKey,
+    checks: Checks,
 }
 
 impl Store {
@@ -87,12 +122,22 @@ impl Store {
     pub fn step_begin(&mut self, start: StepStart) -> Result<(), StoreError> {
         if let Some(open) = &self.step {
             return Err(StoreError::Order(format!(
-                "step {} begins before step {open} has ended",
-                start.key
+                "step {} begins before step {} has ended",
+                start.key, open.given
             )));
         }
-        self.step = Some(start.key.clone());
-        self.record(Record::Step(start))?;
+        let given = start.key.clone();
+        let record = redacted(Record::Step(start), &self.redactor);
+        let key = match &record {
+            Record::Step(start) => start.key.clone(),
+            _ => self.redacted_key(&given),
+        };
+        self.step = Some(Open {
+            given,
+            key,
+            checks: Checks::default(),
+        });
+        self.append(&record);
         // Before the first log is there: a run that goes on must know that this attempt's logs are taken.
         self.events.flush()
     }
@@ -102,12 +147,27 @@ impl Store {
     /// # Errors
     /// The record cannot be written.
     pub fn event(&mut self, event: &Event) -> Result<(), StoreError> {
-        let key = self.step.as_ref().map(|key| self.redacted_key(key));
-        let record = Record::Event(StepEvent {
-            key,
-            event: self.redactor.event(event),
-        });
-        self.append(&record)
+        let open = self.step.as_mut();
+        if !open.is_some_and(|open| open.checks.take(event, &self.redactor)) {
+            // What a rank says stands in the order in which it said it.
+            if let Some(rank) = event.rank {
+                self.write_checks(Some(rank));
+            }
+            let record = Record::Event(StepEvent {
+                key: self.step.as_ref().map(|open| open.key.clone()),
+                event: self.redactor.event(event),
+            });
+            self.append(&record);
+        }
+        self.flush_what_is_due()
+    }
+
+    /// Hands the checks that wait, of one rank or of all, to the record.
+    fn write_checks(&mut self, rank: Option<u32>) {
+        let Some(open) = &mut self.step else { return };
+        for record in open.checks.records(&open.key, rank) {
+            self.append(&record);
+        }
     }
 
     /// Appends what a rank of the step that runs wrote on its standard error: bytes as they come, lines or parts of
@@ -116,11 +176,11 @@ impl Store {
     /// # Errors
     /// No step runs, or the log cannot be written.
     pub fn log(&mut self, rank: u32, bytes: &[u8]) -> Result<(), StoreError> {
-        let Some(key) = &self.step else {
+        let Some(open) = &self.step else {
             return Err(StoreError::Order("log lines outside any step".into()));
         };
         if !self.logs.contains_key(&rank) {
-            let name = log_name(&self.redacted_key(key), rank);
+            let name = log_name(&open.key, rank);
             let log = LogFile::create(&self.dir, name, self.options.log_bytes, self.options.tail_lines)?;
             self.logs.insert(rank, log);
         }
@@ -138,23 +198,25 @@ impl Store {
 
     /// What is wrong in the step that runs, as far as is known before it has ended: for the diagnosis.
     pub fn problems(&self) -> Vec<String> {
-        let key = self.step.as_ref().map(|key| self.redacted_key(key));
-        key.map(|key| self.deriver.problems(&key)).unwrap_or_default()
+        let open = self.step.as_ref();
+        open.map(|open| self.deriver.problems(&open.key))
+            .unwrap_or_default()
     }
 
-    /// Records that the step ended, brings everything to the disk and writes `receipt.json` anew. Gives what the
-    /// attempt came to.
+    /// Records that the step ended, brings everything to the disk and writes `receipt.json` anew; a large one that was
+    /// written a moment ago has its turn with a later step or [`Store::flush`]. Gives what the attempt came to.
     ///
     /// # Errors
     /// That step does not run, or a file cannot be written.
     pub fn step_end(&mut self, mut end: StepEnd) -> Result<Attempt, StoreError> {
-        if self.step.as_ref() != Some(&end.key) {
+        let Some(open) = self.step.as_ref().filter(|open| open.given == end.key) else {
             return Err(StoreError::Order(format!(
                 "step {} ends and does not run",
                 end.key
             )));
-        }
-        let key = self.redacted_key(&end.key);
+        };
+        let key = open.key.clone();
+        self.write_checks(None);
         let sync = self.logs.len() <= SYNCED_LOGS;
         let wrong = !self.deriver.problems(&key).is_empty() || !end.errors.is_empty() || end.interrupted;
         for (rank, log) in std::mem::take(&mut self.logs) {
@@ -164,10 +226,17 @@ impl Store {
                 end.tails.insert(rank, tail);
             }
         }
-        self.record(Record::StepEnd(end))?;
+        let mut record = redacted(Record::StepEnd(end), &self.redactor);
+        if let Record::StepEnd(end) = &mut record {
+            // Also where a name became known meanwhile that is part of it.
+            end.key = key.clone();
+        }
+        self.append(&record);
         self.step = None;
         let attempt = self.deriver.attempt(&key).unwrap_or_default();
-        self.checkpoint()?;
+        self.behind = true;
+        self.events.flush()?;
+        self.catch_up()?;
         Ok(attempt)
     }
 
@@ -188,12 +257,20 @@ impl Store {
         receipt
     }
 
+    /// The same of one step alone, which is quick also late in a long run.
+    pub fn step_alone(&self, key: &StepKey) -> Receipt {
+        let key = self.redacted_key(key);
+        self.deriver.step_alone(&key.arm, &key.step)
+    }
+
     /// Hands every line to the system at once; to be called now and then while nothing comes.
     ///
     /// # Errors
     /// The record cannot be written.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.events.flush()
+        self.write_checks(None);
+        self.events.flush()?;
+        self.catch_up()
     }
 
     /// Records that the run ended, scans for known secrets, writes the pages for people, and seals the receipt.
@@ -207,12 +284,25 @@ impl Store {
     /// Redacts a record of ours and appends it.
     fn record(&mut self, record: Record) -> Result<(), StoreError> {
         let record = redacted(record, &self.redactor);
-        self.append(&record)
+        self.append(&record);
+        self.flush_what_is_due()
     }
 
-    fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+    /// Appends a record to those that wait to be handed to the system.
+    fn append(&mut self, record: &Record) {
         self.deriver.push(record);
-        self.events.append(&record.to_line())
+        self.events.append(&record.to_line());
+    }
+
+    /// Hands everything to the system where that has waited long enough, or is much.
+    fn flush_what_is_due(&mut self) -> Result<(), StoreError> {
+        let full = self.step.as_ref().is_some_and(|open| open.checks.is_full());
+        if full || self.events.is_due() {
+            self.write_checks(None);
+            self.events.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn redacted_key(&self, key: &StepKey) -> StepKey {
@@ -223,6 +313,14 @@ impl Store {
         )
     }
 
+    /// Writes the document of what has ended since the last one, unless it is to wait.
+    fn catch_up(&mut self) -> Result<(), StoreError> {
+        if !self.behind || self.written.as_ref().is_some_and(Written::is_recent) {
+            return Ok(());
+        }
+        self.checkpoint()
+    }
+
     /// Brings the directory to a consistent state on the disk; see the module's rules.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.checkpoint_with(&[])
@@ -230,6 +328,7 @@ impl Store {
 
     /// The same, with files that were written anew and wait under their temporary names.
     fn checkpoint_with(&mut self, others: &[&str]) -> Result<(), StoreError> {
+        let begun = Instant::now();
         self.events.sync()?;
         self.redactor.save()?;
         let receipt = self.receipt();
@@ -237,7 +336,15 @@ impl Store {
         self.sums
             .grows
             .insert(events::NAME.into(), (at.bytes, at.sha256.clone()));
-        self.replace_document(receipt.to_json().as_bytes(), others)
+        let document = receipt.to_json();
+        self.replace_document(document.as_bytes(), others)?;
+        self.behind = false;
+        self.written = Some(Written {
+            at: Instant::now(),
+            took: begun.elapsed(),
+            bytes: document.len(),
+        });
+        Ok(())
     }
 
     /// Puts the document in its place, and before it the other files that wait under their temporary names.

@@ -91,10 +91,13 @@ impl Store {
             sums: Sums::default(),
             step: None,
             logs: BTreeMap::new(),
+            written: None,
+            behind: false,
         };
         store.hash_what_is_there()?;
         let dropped_bytes = (bytes.len() - whole) as u64;
         store.record(Record::Resumed(Resumed {
+            schema: crate::record::SCHEMA,
             at: at.into(),
             dropped_bytes,
             ..Resumed::default()
@@ -114,7 +117,9 @@ impl Store {
         let names = files::list(&self.dir).map_err(io("list", &self.dir))?;
         for name in names {
             let path = self.dir.join(&name);
-            if name.ends_with(files::TEMPORARY) {
+            if files::is_empty_dir(&name) {
+                files::remove_empty_above(&self.dir, &format!("{name}log"));
+            } else if name.ends_with(files::TEMPORARY) {
                 // Left from the moment of the cut; its final form was never in place.
                 std::fs::remove_file(&path).map_err(io("remove", &path))?;
             } else if name == PLAN || name == super::sums::DOCUMENT || name.starts_with("logs/") {

@@ -5,6 +5,7 @@ use super::events::{self, EventsFile};
 use super::{PLAN, Store, StoreError, files, redacted};
 use crate::receipt::{Receipt, SetAside};
 use crate::record::{Record, RunEnd, StepEnd};
+use crate::redact::Scanner;
 use crate::render;
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 impl Store {
     pub(super) fn seal(&mut self, end: RunEnd) -> Result<Receipt, StoreError> {
-        if let Some(key) = self.step.clone() {
+        if let Some(key) = self.step.as_ref().map(|open| open.given.clone()) {
             let ended = end.ended.clone();
             let cut = StepEnd {
                 key,
@@ -73,9 +74,10 @@ impl Store {
             .filter(|n| n.starts_with("logs/"))
             .cloned()
             .collect();
+        let scanner = self.redactor.scanner();
         let mut moved = Vec::new();
         for name in logs {
-            if let Some(why) = self.remains(&name)? {
+            if let Some(why) = self.remains(&scanner, &name)? {
                 self.copy_out(&name)?;
                 self.sums.files.remove(&name);
                 self.record(Record::SetAside(SetAside {
@@ -90,13 +92,14 @@ impl Store {
             // A file that is missing is one that the sums no longer list.
             self.checkpoint()?;
             for name in moved {
-                let path = self.dir.join(name);
+                let path = self.dir.join(&name);
                 std::fs::remove_file(&path).map_err(io("remove", &path))?;
+                files::remove_empty_above(&self.dir, &name);
             }
         }
         self.events.flush()?;
-        let plan = self.remains(PLAN)?;
-        let events = self.remains(events::NAME)?;
+        let plan = self.remains(&scanner, PLAN)?;
+        let events = self.remains(&scanner, events::NAME)?;
         if plan.is_none() && events.is_none() {
             return Ok(());
         }
@@ -115,10 +118,10 @@ impl Store {
     }
 
     /// What of the known names is left in a file, in words.
-    fn remains(&self, name: &str) -> Result<Option<String>, StoreError> {
+    fn remains(&self, scanner: &Scanner, name: &str) -> Result<Option<String>, StoreError> {
         let path = self.dir.join(name);
         let bytes = std::fs::read(&path).map_err(io("read", &path))?;
-        let found = self.redactor.remaining(&bytes);
+        let found = scanner.remaining(&bytes);
         if found.is_empty() {
             return Ok(None);
         }

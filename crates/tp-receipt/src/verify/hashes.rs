@@ -73,7 +73,12 @@ pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Repo
     let known: BTreeSet<&str> = listed.iter().map(|(name, _, _)| name.as_str()).collect();
     for name in names.iter().filter(|n| !known.contains(n.as_str())) {
         if !may_be_there(name, sums.sealed, cut) {
-            report.broken(name.clone(), format!("it is not listed in {NAME}"));
+            let what = if files::is_empty_dir(name) {
+                "it is an empty directory, and nothing of a receipt".to_owned()
+            } else {
+                format!("it is not listed in {NAME}")
+            };
+            report.broken(name.clone(), what);
         }
     }
     cut
@@ -110,6 +115,10 @@ fn waits(dir: &Path, name: &str, hash: &str, limit: Option<u64>) -> bool {
 fn may_be_there(name: &str, sealed: bool, cut: bool) -> bool {
     if name == NAME || name == SIGNATURE {
         return true;
+    }
+    if files::is_empty_dir(name) {
+        // The directory of a log comes before the log.
+        return !sealed && name.starts_with("logs/");
     }
     let temporary = name.strip_suffix(TEMPORARY);
     if sealed {

@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::receipt::{DerivedFrom, Deriver, Receipt};
-use crate::record::Record;
+use crate::record::{Record, SCHEMA};
 use crate::store::events::NAME;
 use jiff::Timestamp;
 use std::path::Path;
@@ -23,7 +23,7 @@ impl Read {
             return Some(self.whole.clone());
         }
         let part = self.bytes.get(..at)?;
-        part.ends_with(b"\n").then(|| derive(part).0.0)
+        part.ends_with(b"\n").then(|| derive(part).receipt)
     }
 }
 
@@ -46,17 +46,32 @@ pub(super) fn read(dir: &Path, sealed: bool, report: &mut Report) -> Option<Read
         }
         bytes.truncate(end);
     }
-    let ((whole, disagreements), times) = derive(&bytes);
-    for what in whole.derived_from.unreadable.iter().chain(&disagreements) {
+    let Derived {
+        receipt: whole,
+        wrong,
+        schema,
+    } = derive(&bytes);
+    for what in whole.derived_from.unreadable.iter().chain(&wrong) {
         report.broken(NAME, what.clone());
     }
-    for what in times {
-        report.broken(NAME, what);
+    if schema > SCHEMA {
+        report.notes.push(format!(
+            "{NAME} has schema {schema}; this program knows {SCHEMA} and counts what it knows"
+        ));
     }
     Some(Read { whole, bytes })
 }
 
-fn derive(bytes: &[u8]) -> ((Receipt, Vec<String>), Vec<String>) {
+struct Derived {
+    receipt: Receipt,
+    /// What ought to be equal or in order and is not.
+    wrong: Vec<String>,
+    /// The newest version of the format that the record says it has.
+    schema: u32,
+}
+
+fn derive(bytes: &[u8]) -> Derived {
+    let mut schema = 0;
     let mut deriver = Deriver::default();
     let mut times = Times::default();
     let mut lines = 0u64;
@@ -73,6 +88,11 @@ fn derive(bytes: &[u8]) -> ((Receipt, Vec<String>), Vec<String>) {
                         "line {lines}: the record `run` must be the first one, and only it"
                     ));
                 }
+                schema = schema.max(match &record {
+                    Record::Run(run) => run.schema,
+                    Record::Resumed(resumed) => resumed.schema,
+                    _ => 0,
+                });
                 times.look(&record);
                 deriver.push(&record);
             }
@@ -86,7 +106,13 @@ fn derive(bytes: &[u8]) -> ((Receipt, Vec<String>), Vec<String>) {
         sha256: crate::store::files::sha256(bytes),
         ..receipt.derived_from
     };
-    ((receipt, deriver.disagreements()), times.wrong)
+    let mut wrong = deriver.disagreements();
+    wrong.extend(times.wrong);
+    Derived {
+        receipt,
+        wrong,
+        schema,
+    }
 }
 
 fn parse(line: &str) -> Result<Record, String> {

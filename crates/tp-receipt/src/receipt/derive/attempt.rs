@@ -2,7 +2,7 @@
 
 use crate::event::{Event, Hello, Inject, Kind, Outcome, Summary};
 use crate::receipt::{Attempt, FailFast, Failure, RankResult, Survivor, Verdict};
-use crate::record::{RankStart, StepEnd, StepStart};
+use crate::record::{CheckNames, Groups, Passed, RankStart, StepEnd, StepStart};
 use serde_json::Map;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,7 @@ pub(super) struct AttemptState {
     ranks: BTreeMap<u32, RankState>,
     inject: Option<Inject>,
     strangers: BTreeSet<u32>,
+    groups: Groups,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -55,7 +56,27 @@ impl AttemptState {
             ranks,
             inject: None,
             strangers: BTreeSet::new(),
+            groups: Groups::default(),
         }
+    }
+
+    /// Takes names of checks; the error says why they cannot be right.
+    pub fn names(&mut self, names: &CheckNames) -> Result<(), String> {
+        self.groups.add(names)
+    }
+
+    /// Takes checks that a rank passed; the error says why that cannot be.
+    pub fn passed(&mut self, passed: &Passed) -> Result<(), String> {
+        let counts = self.groups.count(passed)?;
+        let Some(state) = self.ranks.get_mut(&passed.rank) else {
+            self.strangers.insert(passed.rank);
+            return Ok(());
+        };
+        for (group, count) in counts {
+            state.result.of_group(group)[0] += count;
+            state.result.passed += count;
+        }
+        Ok(())
     }
 
     pub fn event(&mut self, event: &Event) {
@@ -68,17 +89,14 @@ impl AttemptState {
             Kind::Hello(hello) => keep(&mut state.hello, hello, "hello", &mut state.doubled),
             Kind::Summary(summary) => keep(&mut state.summary, summary, "summary", &mut state.doubled),
             Kind::Check(check) => {
-                let group = match state.result.groups.get_mut(&check.group) {
-                    Some(group) => group,
-                    None => state.result.groups.entry(check.group.clone()).or_default(),
-                };
+                let result = &mut state.result;
                 let (total, of_group) = match check.outcome {
-                    Outcome::Passed => (&mut state.result.passed, 0),
-                    Outcome::Failed => (&mut state.result.failed, 1),
-                    Outcome::Skipped => (&mut state.result.skipped, 2),
+                    Outcome::Passed => (&mut result.passed, 0),
+                    Outcome::Failed => (&mut result.failed, 1),
+                    Outcome::Skipped => (&mut result.skipped, 2),
                 };
                 *total += 1;
-                group[of_group] += 1;
+                result.of_group(&check.group)[of_group] += 1;
                 if check.outcome == Outcome::Failed && state.failed_checks.len() < NAMED_CHECKS {
                     let reason = check.reason.as_deref().unwrap_or("no reason given");
                     state.failed_checks.push(format!("`{}`: {reason}", check.name));

@@ -1,8 +1,7 @@
 //! The tables that are filled event by event: hosts, picks, latencies, settings, counters, skipped checks, warnings.
 
-use crate::event::{
-    Check, Counter, Event, Hello, Kind, Latency, Log, Outcome, Port, Rail, Setting, floor_us,
-};
+use crate::event::{Check, Counter, Event, Hello, Kind, Latency, Log, Outcome, Port, Rail, Setting};
+use crate::floor::floor_us;
 use crate::receipt::{
     CounterRow, Host, LatencyRow, Pick, PickedPort, PickedRail, SettingRow, SkippedChecks, Warning,
 };

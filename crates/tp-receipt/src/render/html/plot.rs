@@ -12,7 +12,7 @@ const LEFT: f64 = 46.0;
 const RIGHT: f64 = 26.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 34.0;
-/// Colours that the style has.
+/// Colours that the style has. With the [`Mark`]s, whose number has no factor in common with it, forty series differ.
 const COLOURS: usize = 8;
 
 type Lines = BTreeMap<Series, BTreeMap<u64, Point>>;
@@ -29,7 +29,7 @@ pub fn latencies(receipt: &Receipt, out: &mut String) {
          percentile. The dotted line is the floor: what the runner gave as the least that an exchange takes, else the \
          fastest one that was measured.</p>\n<div class=\"plots\">\n",
     );
-    // One series has one colour in every plot.
+    // One series has one colour and one mark in every plot.
     let names: BTreeSet<&Series> = all.values().flat_map(|lines| lines.keys()).collect();
     let colours: BTreeMap<&Series, usize> = names.into_iter().enumerate().map(|(i, s)| (s, i)).collect();
     for (op, lines) in &all {
@@ -158,20 +158,61 @@ fn plot(
     }
     out.push_str("</svg>\n<ul class=\"legend\">\n");
     for series in lines.keys() {
-        let class = stroke(series, colours.get(series).copied().unwrap_or(0));
+        let number = colours.get(series).copied().unwrap_or(0);
+        let class = stroke(series, number);
         let _ = writeln!(
             out,
-            "<li><svg viewBox=\"0 0 24 8\"><line class=\"{class}\" x1=\"0\" x2=\"24\" y1=\"4\" y2=\"4\" \
-             stroke-width=\"3\"/></svg>{}</li>",
+            "<li><svg viewBox=\"0 0 30 12\"><line class=\"{class}\" x1=\"0\" x2=\"30\" y1=\"6\" y2=\"6\" \
+             stroke-width=\"2\"/>{}/></svg>{}</li>",
+            Mark::of(number).at(15.0, 6.0, number),
             escape(&series.to_string())
         );
     }
     out.push_str("</ul></figure>\n");
 }
 
-fn stroke(series: &Series, colour: usize) -> String {
+fn stroke(series: &Series, number: usize) -> String {
     let dash = if series.mode == "eager" { "" } else { " dash" };
-    format!("c{}{dash}", colour % COLOURS)
+    format!("c{}{dash}", number % COLOURS)
+}
+
+/// The shape that stands at each point of a series, so that two of one colour, and all on grey paper, can be told apart.
+#[derive(Clone, Copy)]
+enum Mark {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Cross,
+}
+
+impl Mark {
+    const ALL: [Self; 5] = [
+        Self::Circle,
+        Self::Square,
+        Self::Triangle,
+        Self::Diamond,
+        Self::Cross,
+    ];
+
+    fn of(number: usize) -> Self {
+        Self::ALL[number % Self::ALL.len()]
+    }
+
+    /// The element around a point, without its end.
+    fn at(self, x: f64, y: f64, number: usize) -> String {
+        let class = format!("mark c{}", number % COLOURS);
+        let path = match self {
+            Self::Circle => {
+                return format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.8\"");
+            }
+            Self::Square => "m-2.6 -2.6h5.2v5.2h-5.2z",
+            Self::Triangle => "m0 -3.4l3.3 5.8h-6.6z",
+            Self::Diamond => "m0 -3.7l3.7 3.7l-3.7 3.7l-3.7 -3.7z",
+            Self::Cross => "m-2.8 -2.8l5.6 5.6m0 -5.6l-5.6 5.6",
+        };
+        format!("<path class=\"{class}\" d=\"M{x:.1} {y:.1}{path}\"")
+    }
 }
 
 fn axes(scale: &Scale, out: &mut String) {
@@ -217,8 +258,8 @@ fn axes(scale: &Scale, out: &mut String) {
     );
 }
 
-fn line(series: &Series, points: &BTreeMap<u64, Point>, scale: &Scale, colour: usize, out: &mut String) {
-    let class = stroke(series, colour);
+fn line(series: &Series, points: &BTreeMap<u64, Point>, scale: &Scale, number: usize, out: &mut String) {
+    let class = stroke(series, number);
     let path: Vec<String> = points
         .iter()
         .filter(|(_, p)| p.median.is_finite())
@@ -230,18 +271,31 @@ fn line(series: &Series, points: &BTreeMap<u64, Point>, scale: &Scale, colour: u
         let _ = writeln!(
             out,
             "<line class=\"range c{}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
-            colour % COLOURS,
+            number % COLOURS,
             scale.y(p.p10),
             scale.y(p.p90)
         );
         let _ = writeln!(
             out,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"2.5\" fill=\"none\"><title>{}: {}, {} us</title>\
-             </circle>",
-            scale.y(p.median),
+            "<g>{}/><title>{}: {}, {} us</title></g>",
+            Mark::of(number).at(x, scale.y(p.median), number),
             escape(&series.to_string()),
             view::bytes(*size),
             view::microseconds(p.median)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn forty_series_differ_in_colour_or_mark() {
+        let looks: HashSet<String> = (0..40)
+            .map(|number| Mark::of(number).at(1.0, 2.0, number))
+            .collect();
+        assert_eq!(looks.len(), 40);
     }
 }

@@ -59,7 +59,8 @@ svg .port { fill:var(--partbg); stroke:var(--line); } svg .port.on { fill:var(--
 svg .rail { fill:none; stroke:var(--ok); stroke-width:2; }
 svg polyline { fill:none; stroke-width:2; } svg .range { stroke-width:1; opacity:.55; }
 .legend { list-style:none; padding:0; margin:.35rem 0; display:flex; flex-wrap:wrap; gap:.25rem 1rem; font-size:.9em; }
-.legend svg { width:1.6rem; display:inline-block; vertical-align:middle; margin-right:.3rem; }
+svg .mark { fill:var(--card); stroke-width:1.5; }
+.legend svg { width:2rem; display:inline-block; vertical-align:middle; margin-right:.3rem; }
 .c0 { stroke:var(--s0); } .c1 { stroke:var(--s1); } .c2 { stroke:var(--s2); } .c3 { stroke:var(--s3); }
 .c4 { stroke:var(--s4); } .c5 { stroke:var(--s5); } .c6 { stroke:var(--s6); } .c7 { stroke:var(--s7); }
 .dash { stroke-dasharray:6 3; }
