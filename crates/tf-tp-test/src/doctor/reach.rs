@@ -100,7 +100,7 @@ mod tests {
             listener.local_addr().unwrap().to_string()
         };
         let found = try_all(&[open, closed, "nobody.invalid:1".to_owned(), "no port".to_owned()]);
-        let outcomes: Vec<_> = found.iter().map(|r| r.outcome).collect();
+        let outcomes: Vec<_> = found.iter().map(|r| r.outcome.as_str()).collect();
         assert_eq!(outcomes, ["open", "refused", "unknown-name", "unknown-name"]);
     }
 }

@@ -136,7 +136,6 @@ pub fn reach(inventory: &Inventory, keys: HostKeys) -> Result<Vec<Arc<SshHost>>,
     let members = deploy::members(inventory, &hosts);
     let mut bad: Vec<String> = members.iter().filter_map(wrong_machine).collect();
     for (index, one) in hosts.iter().enumerate() {
-        let identity = |host: &Arc<SshHost>| -> Identity<'_> { Identity::parse(&host.about().boot_id) };
         let same = |other: &&Arc<SshHost>| identity(other).relation(identity(one)) == Relation::OneHost;
         if let Some(other) = hosts[..index].iter().find(same) {
             bad.push(format!(
@@ -151,6 +150,10 @@ pub fn reach(inventory: &Inventory, keys: HostKeys) -> Result<Vec<Arc<SshHost>>,
     } else {
         Err(Error::Refused(bad.join("\n")))
     }
+}
+
+fn identity(host: &SshHost) -> Identity<'_> {
+    Identity::parse(&host.about().boot_id)
 }
 
 fn wrong_machine(member: &Member<'_>) -> Option<String> {

@@ -1,11 +1,14 @@
 //! The tables that the pages have in common, in no page's form: each page turns the cells into its own.
 
 use super::view;
-use crate::receipt::{Receipt, Survivor};
+use crate::receipt::{Receipt, SkippedChecks, Survivor};
 use std::collections::BTreeSet;
 
 /// More counters than this are of use to a program only.
 const COUNTERS: usize = 500;
+
+/// Steps that are named where one thing holds for more of them.
+const STEPS: usize = 4;
 
 /// A part of a cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -226,10 +229,19 @@ pub fn left_out(receipt: &Receipt) -> Sheet {
         let arm = if n.arm.is_empty() { "every arm" } else { &n.arm };
         vec![Cell::text(arm), Cell::code(&n.step), Cell::text(&n.reason)]
     });
-    let skipped = receipt.skipped.iter().map(|s| {
-        let count = format!(": {} of {}", view::plural(s.count, "check"), s.group);
-        let what = Cell::code(&s.step).and_text(count);
-        vec![Cell::text(&s.arm), what, Cell::text(&s.reason)]
+    let skipped = alike(&receipt.skipped).into_iter().map(|(arms, steps, s)| {
+        let shown = steps.iter().take(STEPS).copied();
+        let mut what = Cell::codes(shown, "");
+        if steps.len() > STEPS {
+            what = what.and_text(format!(" and {} more", steps.len() - STEPS));
+        }
+        let each = each(&arms, &steps);
+        let count = format!(": {} of {}{each}", view::plural(s.count, "check"), s.group);
+        vec![
+            Cell::text(arms.join(", ")),
+            what.and_text(count),
+            Cell::text(&s.reason),
+        ]
     });
     let aside = receipt.set_aside.iter().map(|f| {
         let what = Cell::text("file ").and_code(&f.file);
@@ -241,6 +253,43 @@ pub fn left_out(receipt: &Receipt) -> Sheet {
         rows: not_run.chain(skipped).chain(aside).collect(),
         more: 0,
     }
+}
+
+/// What stands behind a count that holds for each of several arms or steps.
+pub fn each(arms: &[&str], steps: &[&str]) -> &'static str {
+    if arms.len() * steps.len() > 1 {
+        ", each"
+    } else {
+        ""
+    }
+}
+
+/// Checks skipped alike in several arms and steps, put together: the arms, the steps, and one of the rows.
+pub fn alike(rows: &[SkippedChecks]) -> Vec<(Vec<&str>, Vec<&str>, &SkippedChecks)> {
+    let same = |a: &SkippedChecks, b: &SkippedChecks| {
+        (&a.group, &a.reason, a.count, a.attempt) == (&b.group, &b.reason, b.count, b.attempt)
+    };
+    let mut by_step: Vec<(Vec<&str>, &SkippedChecks)> = Vec::new();
+    for row in rows {
+        match by_step
+            .iter_mut()
+            .find(|(_, known)| known.step == row.step && same(known, row))
+        {
+            Some((arms, _)) => arms.push(&row.arm),
+            None => by_step.push((vec![&row.arm], row)),
+        }
+    }
+    let mut out: Vec<(Vec<&str>, Vec<&str>, &SkippedChecks)> = Vec::new();
+    for (arms, row) in by_step {
+        match out
+            .iter_mut()
+            .find(|(known_arms, _, known)| *known_arms == arms && same(known, row))
+        {
+            Some((_, steps, _)) => steps.push(&row.step),
+            None => out.push((arms, vec![&row.step], row)),
+        }
+    }
+    out
 }
 
 /// How soon a survivor left: `18.0 ms`, with the error of two hosts' clocks.

@@ -1,6 +1,6 @@
 //! A receipt on a terminal.
 
-use super::view;
+use super::{sheet, view};
 use crate::receipt::{Receipt, Verdict};
 use std::fmt::Write;
 
@@ -37,14 +37,15 @@ pub fn terminal(receipt: &Receipt, color: bool) -> String {
             );
         }
     }
-    for row in &receipt.skipped {
+    for (arms, steps, row) in sheet::alike(&receipt.skipped) {
         let _ = writeln!(
             out,
-            "  {} / {}: {} of {} skipped: {}",
-            plain(&row.arm),
-            plain(&row.step),
+            "  {} / {}: {} of {}{} skipped: {}",
+            plain(&arms.join(", ")),
+            plain(&steps.join(", ")),
             view::plural(row.count, "check"),
             plain(&row.group),
+            sheet::each(&arms, &steps),
             plain(&row.reason)
         );
     }
