@@ -175,6 +175,28 @@ fn a_peer_that_reads_nothing_blocks_nobody() {
     }
 }
 
+/// Rank 0 waits for the others only so long; those that are merely slow hear its bye and take nothing for a death.
+#[test]
+fn rank_0_says_its_bye_also_to_ranks_that_it_no_longer_waits_for() {
+    let (watched, mut slow) = with_raw_peer(Duration::from_millis(300));
+    slow.set_read_timeout(Some(LONG)).unwrap();
+    let mut beats = slow.try_clone().unwrap();
+    let beating = std::thread::spawn(move || {
+        while beats.write_all(&frame(1, b"close")).is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let began = Instant::now();
+    watched.fate.close();
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    let mut heard = Vec::new();
+    // What was in flight to a closed socket resets the connection.
+    let _ = slow.read_to_end(&mut heard);
+    assert!(heard.ends_with(&frame(5, b"")), "no bye at the end of {heard:?}");
+    assert!(watched.reports.try_recv().is_err());
+    beating.join().unwrap();
+}
+
 #[test]
 fn memory_reports_reach_rank_0() {
     let (ours, theirs) = pair();

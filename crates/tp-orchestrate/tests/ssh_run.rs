@@ -35,7 +35,7 @@ fn two_hosts_pass_the_whole_matrix_with_other_device_names_and_nothing_is_left()
     // One arm's whole matrix, and of the others what an arm changes; with TP_LONG all of all three.
     let long = std::env::var_os("TP_LONG").is_some();
     if !long {
-        let quick = "[defaults]\nenv = { TF_TP_HEARTBEAT_LIMIT_S = \"1\" }";
+        let quick = "[defaults]\nenv = { TF_TP_HEARTBEAT_LIMIT_S = \"2\" }";
         lab.edit(|text| text.replace("[defaults]", quick));
         lab.run("whole", &["--arms", "none"]).expect(0, &["PASSED"]);
         assert_eq!(lab.receipt("whole").arms[0].steps.len(), WHOLE_MATRIX);
