@@ -189,6 +189,35 @@ proptest! {
     }
 }
 
+/// An address right behind a path, where the two share letters that both may hold.
+#[test]
+fn a_path_ends_where_an_address_begins() {
+    let r = fresh();
+    for text in [
+        "/@::a",
+        "/::a",
+        "/home/joe-::a",
+        "/home/joe/a:fe80::1",
+        "/home/joe/@fe80::1.",
+        "/srv/02:11:22:33:44:55",
+        "/srv/x,::a",
+        "/@.2::",
+        "../.::b:1",
+        "/aa.2::",
+        "::::2",
+        "::b/::a",
+        "/home/joe/a:fe80::1/64",
+    ] {
+        let once = r.line(text);
+        assert_eq!(r.line(&once), once, "{text}");
+        assert!(
+            !once.contains("joe") && !once.ends_with("::a") && !once.contains("fe80::1"),
+            "{text}: {once}"
+        );
+        assert!(!once.contains("22:33"), "{text}: {once}");
+    }
+}
+
 #[test]
 fn secrets_are_masked_with_redaction_off_too() {
     let r = Redactor::off();

@@ -6,7 +6,7 @@ use super::{State, address};
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 /// One pass finds every form; which one matched is the name of the group.
@@ -96,15 +96,8 @@ fn replacement(state: &mut State, text: &str, found: &Captures<'_>) -> Option<(u
         ));
     }
     if let Some(path) = found.name("path") {
-        // A slash in front of an address, as between two of them.
-        let run = &text[path.start() + 1..];
-        let run = &run[..run
-            .find(|c: char| !c.is_ascii_hexdigit() && c != ':')
-            .unwrap_or(run.len())];
-        if run.parse::<Ipv6Addr>().is_ok() {
-            return None;
-        }
-        return Some((whole.end(), private_path(state, path.as_str(), before)?));
+        let own = without_address(path.as_str(), &text[path.end()..]);
+        return Some((path.start() + own.len(), private_path(state, own, before)?));
     }
     if let Some(label) = found.name("serial") {
         let number = found.name("number")?.as_str();
@@ -154,12 +147,19 @@ fn of_address(state: &mut State, original: IpAddr, prefix: Option<&str>) -> IpAd
 fn hex_run(state: &mut State, run: &str, prefix: Option<&str>, before: Option<char>) -> Option<String> {
     let glued = before.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     // `gid:fe80::1`: the run may begin with the end of a word, and a full stop may follow it.
-    let starts = std::iter::once(0)
-        .filter(|_| !glued)
-        .chain(run.match_indices(':').map(|(i, _)| i + 1));
+    let starts = std::iter::once(0).filter(|_| !glued).chain(
+        run.match_indices([':', '.'])
+            .filter(|(i, _)| begins_anew(run, *i))
+            .map(|(i, _)| i + 1),
+    );
     for start in starts {
         for end in ends(run, start) {
             let part = &run[start..end];
+            // Of `::1:2:3:4:5:6:7:8` the colons in front are no part of the address.
+            let cut_short = part.starts_with("::") && continues(&run[end..]);
+            if cut_short {
+                continue;
+            }
             if let Some(new) = hex_part(state, part, prefix.filter(|_| end == run.len())) {
                 let rest =
                     hex_run(state, &run[end..], prefix, Some(':')).unwrap_or_else(|| run[end..].to_owned());
@@ -177,6 +177,20 @@ fn hex_run(state: &mut State, run: &str, prefix: Option<&str>, before: Option<ch
         .collect();
     let joined = parts.join(":");
     (joined != run).then_some(joined)
+}
+
+/// Whether an address may begin behind the colon or full stop at `at`: not behind a full stop of an IPv4 address.
+fn begins_anew(run: &str, at: usize) -> bool {
+    let own = |from: &str| from.split(':').next_back().unwrap_or_default().len();
+    let begin = at - own(&run[..at]);
+    let end = at + run[at..].find(':').unwrap_or(run.len() - at);
+    run.as_bytes()[at] == b':' || run[begin..end].parse::<Ipv4Addr>().is_err()
+}
+
+/// Whether a colon and a digit follow.
+fn continues(rest: &str) -> bool {
+    let mut bytes = rest.bytes();
+    bytes.next() == Some(b':') && bytes.next().is_some_and(|b| b.is_ascii_hexdigit())
 }
 
 fn ends(run: &str, start: usize) -> impl Iterator<Item = usize> + '_ {
@@ -248,16 +262,44 @@ fn hardware(state: &mut State, original: &str) -> String {
     new
 }
 
+/// The path without the end that is the beginning of an address: of `/a` in `/a:b::c` the slash, of `/home/@fe80` in
+/// `/home/@fe80::1` all to the `@`. `rest` is the text behind the path.
+fn without_address<'a>(path: &'a str, rest: &str) -> &'a str {
+    let digits = path.trim_end_matches(|c: char| c.is_ascii_hexdigit());
+    if digits.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+        return path;
+    }
+    let len = rest
+        .find(|c: char| !c.is_ascii_hexdigit() && c != ':' && c != '.')
+        .unwrap_or(rest.len());
+    let run = format!("{}{}", &path[digits.len()..], &rest[..len]);
+    if ends(&run, 0).any(|end| is_hex_form(&run[..end])) {
+        digits
+    } else {
+        path
+    }
+}
+
+/// Whether [`hex_part`] replaces it or knows it as an address that names nobody.
+fn is_hex_form(part: &str) -> bool {
+    let groups: Vec<&str> = part.split(':').collect();
+    let hardware = groups.len() >= 6
+        && groups
+            .iter()
+            .all(|g| g.len() == 2 && g.bytes().all(|b| b.is_ascii_hexdigit()));
+    hardware || groups.len() >= 3 && part.parse::<Ipv6Addr>().is_ok()
+}
+
 fn private_path(state: &mut State, path: &str, before: Option<char>) -> Option<String> {
     let starts = match before {
         None => true,
         Some(c) => c.is_whitespace() || "\"'`=:,;([{<>|~".contains(c),
     };
-    if !starts || !is_private(path) {
+    // Signs at the end belong to the sentence, or to what follows.
+    let bare = path.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    if !starts || !is_private(bare) {
         return None;
     }
-    // A full stop or comma at the end belongs to the sentence.
-    let bare = path.trim_end_matches(['.', ',']);
     let tail = &path[bare.len()..];
     Some(format!("{}{tail}", state.path_pseudonym(bare)))
 }
