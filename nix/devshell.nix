@@ -18,7 +18,7 @@
   tp-bringup,
 }:
 mkShell {
-  inputsFrom = [ tp-bringup.tf-tp-test ];
+  inputsFrom = [ tp-bringup.binaries ];
   packages = [
     cargo
     clippy

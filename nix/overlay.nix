@@ -6,29 +6,18 @@ final: _prev: {
       inherit (final.cudaPackages_13_2.pkgs) callPackage;
       version = (final.lib.importTOML ../Cargo.toml).workspace.package.version;
       kernels = callPackage ./kernels.nix { inherit version; };
-      crate =
-        args:
-        callPackage ./crate.nix (
-          {
-            inherit version revision kernels;
-          }
-          // args
-        );
+      binaries = callPackage ./binaries.nix { inherit version revision kernels; };
+      binary = args: callPackage ./binary.nix ({ inherit version binaries; } // args);
     in
     rec {
-      inherit kernels;
-      tf-tp-test = crate {
+      inherit kernels binaries;
+      tf-tp-test = binary {
         pname = "tf-tp-test";
         description = "The runner of tp-bringup: one process is one rank";
       };
-      tp-orchestrate = crate {
+      tp-orchestrate = binary {
         pname = "tp-orchestrate";
         description = "The orchestrator of tp-bringup: one process drives all hosts";
-        # Its SSH; the runner, which is pushed to hosts, has none.
-        links = [
-          final.openssl
-          final.zlib
-        ];
       };
       all = callPackage ./all.nix { inherit version tf-tp-test tp-orchestrate; };
       portable = callPackage ./portable.nix { inherit version revision kernels; };

@@ -91,7 +91,7 @@ compiler_in_the_closure() {
 compiler_in_the_closure_says="not allowed to refer"
 
 missing_image() {
-  change nix/crate.nix 's|kernels.fatbin"|no-such.fatbin"|; s|^    pname$|    "tp-kernels"|'
+  change nix/binaries.nix 's|kernels.fatbin"|no-such.fatbin"|; s|^    "tf-tp-test"$|    "tp-kernels"|; s|^    "tp-orchestrate"$|    "tp-kernels"|'
   build "packages.$system.tf-tp-test"
 }
 missing_image_says="no-such.fatbin"

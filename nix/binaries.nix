@@ -1,5 +1,6 @@
-# One binary for hosts that have Nix. Its libraries (libibverbs, libnccl, libcuda) are opened at run time; the run path
-# says where Nix keeps them, and where NixOS keeps the driver's.
+# Both binaries for hosts that have Nix, from one build, since they share most of their crates; nix/binary.nix takes one of
+# them out. Their libraries (libibverbs, libnccl, libcuda) are opened at run time; the run path says where Nix keeps them,
+# and where NixOS keeps the driver's.
 {
   lib,
   callPackage,
@@ -8,30 +9,37 @@
   addDriverRunpath,
   rdma-core,
   cudaPackages,
-  pname,
-  description,
+  pkg-config,
+  openssl,
+  zlib,
   version,
   revision,
   kernels,
-  # What its build looks for with pkg-config.
-  links ? [ ],
-  pkg-config,
 }:
 rustPlatform.buildRustPackage {
-  inherit pname version;
+  pname = "tp-bringup-binaries";
+  inherit version;
   __structuredAttrs = true;
   src = callPackage ./source.nix { };
   cargoLock.lockFile = ../Cargo.lock;
   cargoBuildFlags = [
     "--package"
-    pname
+    "tf-tp-test"
+    "--package"
+    "tp-orchestrate"
   ];
-  # The whole suite needs sockets, processes and time: scripts/test runs it. Here the binary's own crate shows that it
-  # was built from what it should.
+  # The suite needs sockets, processes and time: scripts/test runs it.
   doCheck = false;
 
-  nativeBuildInputs = [ patchelf ] ++ lib.optional (links != [ ]) pkg-config;
-  buildInputs = links;
+  nativeBuildInputs = [
+    patchelf
+    pkg-config
+  ];
+  # The orchestrator's SSH; the runner, which hosts get, links none of it.
+  buildInputs = [
+    openssl
+    zlib
+  ];
   env = {
     TP_REVISION = revision;
     TP_KERNELS = "require";
@@ -45,17 +53,16 @@ rustPlatform.buildRustPackage {
         rdma-core
         cudaPackages.nccl
       ]
-    }:${addDriverRunpath.driverLink}/lib "$out/bin/${pname}"
+    }:${addDriverRunpath.driverLink}/lib $out/bin/*
   '';
 
   passthru = { inherit kernels; };
   meta = {
-    inherit description;
+    description = "The runner and the orchestrator of tp-bringup, from one build";
     license = [
       lib.licenses.mit
       lib.licenses.asl20
     ];
-    mainProgram = pname;
     platforms = [
       "x86_64-linux"
       "aarch64-linux"
