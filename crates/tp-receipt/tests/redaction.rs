@@ -196,9 +196,9 @@ fn a_path_ends_where_an_address_begins() {
     for text in [
         "/@::a",
         "/::a",
-        "/home/joe-::a",
-        "/home/joe/a:fe80::1",
-        "/home/joe/@fe80::1.",
+        "/data/joe-::a",
+        "/data/joe/a:fe80::1",
+        "/data/joe/@fe80::1.",
         "/srv/02:11:22:33:44:55",
         "/srv/x,::a",
         "/@.2::",
@@ -206,7 +206,7 @@ fn a_path_ends_where_an_address_begins() {
         "/aa.2::",
         "::::2",
         "::b/::a",
-        "/home/joe/a:fe80::1/64",
+        "/data/joe/a:fe80::1/64",
     ] {
         let once = r.line(text);
         assert_eq!(r.line(&once), once, "{text}");

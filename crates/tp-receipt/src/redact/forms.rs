@@ -262,8 +262,8 @@ fn hardware(state: &mut State, original: &str) -> String {
     new
 }
 
-/// The path without the end that is the beginning of an address: of `/a` in `/a:b::c` the slash, of `/home/@fe80` in
-/// `/home/@fe80::1` all to the `@`. `rest` is the text behind the path.
+/// The path without the end that is the beginning of an address: of `/a` in `/a:b::c` the slash, of `/data/@fe80` in
+/// `/data/@fe80::1` all to the `@`. `rest` is the text behind the path.
 fn without_address<'a>(path: &'a str, rest: &str) -> &'a str {
     let digits = path.trim_end_matches(|c: char| c.is_ascii_hexdigit());
     if digits.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
