@@ -5,7 +5,7 @@ use crate::redact::Redactor;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// A longer line is cut into pieces, bytes.
@@ -40,14 +40,16 @@ pub(super) struct LogFile {
 impl LogFile {
     pub fn create(dir: &Path, name: String, limit: u64, tail_lines: usize) -> Result<Self, StoreError> {
         let path = dir.join(&name);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(io("create", parent))?;
-        }
-        let file = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .open(&path)
-            .map_err(io("create", &path))?;
+        let create = || OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = match (create(), path.parent()) {
+            // Of all ranks only the first finds no directory.
+            (Err(e), Some(parent)) if e.kind() == ErrorKind::NotFound => {
+                std::fs::create_dir_all(parent).map_err(io("create", parent))?;
+                create()
+            }
+            (file, _) => file,
+        };
+        let file = file.map_err(io("create", &path))?;
         Ok(Self {
             name,
             path,
