@@ -483,3 +483,46 @@ fn odd_bytes_and_endless_logs_are_kept_as_far_as_possible_and_said() {
     );
     whole(&dir);
 }
+
+/// A large document is not written anew for each quick step; what a kill leaves is whole, and nothing of it is lost.
+#[test]
+fn a_large_document_may_wait_and_the_record_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = out_dir(&root);
+    let shape = Shape {
+        ranks: 64,
+        arms: vec!["none"],
+        suites: 16,
+        checks: 1,
+        failfast: false,
+    };
+    let mut store = create(&dir, &shape);
+    let steps = shape.steps();
+    let document = || Receipt::from_json(&fs::read_to_string(dir.join("receipt.json")).unwrap()).unwrap();
+    let ended = |receipt: &Receipt| receipt.totals.steps_passed;
+    let mut behind = 0;
+    for (n, step) in steps.iter().enumerate() {
+        let key = key("none", step, 1);
+        good_step(&mut store, &key, &shape, 1 + 2 * n as u32);
+        assert_eq!(ended(&store.receipt()), n as u64 + 1);
+        assert_eq!(ended(&store.step_alone(&key)), 1);
+        behind += u32::from(ended(&document()) < n as u64 + 1);
+    }
+    // Nothing comes for a while, and the document has its turn.
+    let begun = std::time::Instant::now();
+    while ended(&document()) < steps.len() as u64 {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        store.flush().unwrap();
+    }
+    good_step(&mut store, &key("none", "suite-host", 2), &shape, 90);
+    drop(store);
+    assert!(behind > 0, "a document of so many ranks waited at least once");
+    let report = whole(&dir);
+    assert_eq!(report.verdict, Verdict::Incomplete);
+    let receipt = report.receipt.unwrap();
+    assert_eq!(receipt.step("none", "suite-host").unwrap().attempts.len(), 2);
+    let resumed = Store::resume(&dir, &plan(), redactor(), Options::default(), &at(95)).unwrap();
+    assert_eq!(ended(&resumed.receipt), steps.len() as u64);
+    assert_eq!(ended(&document()), steps.len() as u64);
+}

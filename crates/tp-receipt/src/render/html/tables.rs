@@ -6,6 +6,9 @@ use super::{anchor, class, code, escape, section, table, wide};
 use crate::receipt::{FailFast, Receipt};
 use std::fmt::Write;
 
+/// A table of more rows than this is folded away: of many ranks it would bury what stands below it.
+const SHOWN: usize = 24;
+
 /// The matrix as a grid: steps down, arms across.
 pub fn matrix(receipt: &Receipt, out: &mut String) {
     section(out, "Arms and steps");
@@ -137,12 +140,23 @@ pub fn sheet(of: &Sheet, out: &mut String) {
     }
 }
 
-fn rows(of: &Sheet, out: &mut String) {
+fn cells(of: &Sheet) -> Vec<Vec<String>> {
     let row = |row: &Vec<Cell>| row.iter().map(|cell| cell.render(escape, code)).collect();
-    let rows: Vec<Vec<String>> = of.rows.iter().map(row).collect();
+    of.rows.iter().map(row).collect()
+}
+
+fn rows(of: &Sheet, out: &mut String) {
+    let rows = cells(of);
+    let folded = rows.len() > SHOWN;
+    if folded {
+        let _ = writeln!(out, "<details><summary>{} rows</summary>", rows.len());
+    }
     table(out, of.head, &rows);
     if of.more > 0 {
         let _ = writeln!(out, "<p>{} more stand in receipt.json.</p>", of.more);
+    }
+    if folded {
+        out.push_str("</details>\n");
     }
 }
 
@@ -174,7 +188,7 @@ pub fn settings(receipt: &Receipt, out: &mut String) {
             "<details><summary>{} defaults</summary>",
             defaults.rows.len()
         );
-        rows(&defaults, out);
+        table(out, defaults.head, &cells(&defaults));
         out.push_str("</details>\n");
     }
     out.push_str("</section>\n");
