@@ -4,6 +4,8 @@
 
 mod support;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -14,6 +16,13 @@ use tp_receipt::event::{Event, Kind, Outcome};
 use tp_receipt::receipt::{Deriver, Receipt, Verdict};
 use tp_receipt::record::{Record, RunEnd, StepEvent};
 use tp_receipt::verify::{self, signature, verify};
+
+/// What this process and the kernel for it have worked so far, on all processors.
+fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let of = |time: nix::sys::time::TimeVal| Duration::from_micros(time.num_microseconds() as u64);
+    of(usage.user_time()) + of(usage.system_time())
+}
 
 /// 64 ranks, 3 arms, 20 steps, 200 checks a rank and step: three quarters of a million checks. A debug build, which is
 /// many times slower, has a fifth of the checks.
@@ -30,13 +39,15 @@ fn a_large_receipt_is_written_and_verified_quickly_and_its_page_is_small() {
         ..Shape::default()
     };
     assert_eq!(shape.steps().len(), 20);
-    let begun = Instant::now();
+    let (begun, worked) = (Instant::now(), processor_time());
     let receipt = good_run(&dir, &shape);
-    let written = begun.elapsed();
-    let begun = Instant::now();
+    let (written, writing) = (begun.elapsed(), processor_time() - worked);
+    let (begun, worked) = (Instant::now(), processor_time());
     let report = verify(&dir, &verify::Options::default());
-    let verified = begun.elapsed();
-    eprintln!("written in {written:?}, verified in {verified:?}");
+    let (verified, verifying) = (begun.elapsed(), processor_time() - worked);
+    eprintln!(
+        "written in {written:?}, {writing:?} of it work; verified in {verified:?}, {verifying:?} of work"
+    );
     assert_eq!(report.broken, vec![]);
     assert_eq!(receipt.verdict, Verdict::Passed, "{:?}", receipt.reasons);
     assert_eq!(receipt.totals.checks_passed, 64 * 3 * 18 * u64::from(checks));
@@ -57,8 +68,9 @@ fn a_large_receipt_is_written_and_verified_quickly_and_its_page_is_small() {
     let said = "none, nccl, roce</td><td><code>suite-host</code>, <code>suite-host-1</code>, <code>suite-host-2</code>, \
                 <code>suite-host-3</code> and 14 more: 64 checks of core, each";
     assert!(page.contains(said), "skipped checks are put together");
-    // Generous: a debug build on a busy machine.
-    assert!(written + verified < Duration::from_secs(120));
+    // The work, since others may have the processors. Other tests of this process may run at the same time.
+    let limit = if cfg!(debug_assertions) { 60 } else { 6 };
+    assert!(writing + verifying < Duration::from_secs(limit));
 }
 
 fn keygen(args: &[&str]) -> bool {
