@@ -4,7 +4,55 @@
 
 namespace tp {
 
-__device__ __forceinline__ void load_share(const u8* base, const Share& s, u64 bytes, uint4 (&packs)[3]) {
+using Tile = Share<Sparse>;
+
+__device__ __forceinline__ Tile share_of(const ExchangeArgs& a, u64 sequence, u32 round) {
+    return share_of<Sparse>((u32)((a.bytes + 15) / 16), (u32)a.half_bytes, Sparse::BLOCK_TILES, a.rounds, sequence, round);
+}
+
+// Polls until the lines of pack rows FIRST to LAST - 1, and row 3, have come from every member in `from`, a mask.
+// Returns the members whose lines have not, 0 when all have.
+template <int W, int FIRST, int LAST>
+__device__ __forceinline__ u32 await_lines(const ExchangeArgs& a, const Tile& s, u32 from, u32 flag, Line (&lines)[W][4],
+                                           Patience& patience, u32& why) {
+    // Bit 4 r + j: line j of member r has not come yet.
+    u32 rows = s.packs > 0 ? 8 : 0;
+#pragma unroll
+    for (int j = FIRST; j < LAST; j++) rows |= s.has_pack(j) ? 1u << j : 0;
+    u32 wanted = 0;
+#pragma unroll
+    for (int r = 0; r < W; r++) wanted |= (from >> r & 1) != 0 ? rows << (4 * r) : 0;
+    while (wanted != 0) {
+#pragma unroll
+        for (int r = 0; r < W; r++) {
+            const u8* lane = a.in[r] + s.offset;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                if (j != 3 && (j < FIRST || j >= LAST)) continue;
+                if ((wanted >> (4 * r + j) & 1) != 0) lines[r][j] = load_line_sys(lane + 512 * j);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < W; r++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                if (j != 3 && (j < FIRST || j >= LAST)) continue;
+                if (has_come<Sparse>(lines[r][j], flag)) wanted &= ~(1u << (4 * r + j));
+            }
+        }
+        if (wanted == 0) break;
+        why = patience.lost(a.control, a.poison, a.wait_ns);
+        if (why != 0) {
+            u32 missing = 0;
+#pragma unroll
+            for (int r = 0; r < W; r++) missing |= (wanted >> (4 * r) & 15) != 0 ? 1u << r : 0;
+            return missing;
+        }
+    }
+    return 0;
+}
+
+__device__ __forceinline__ void load_share(const u8* base, const Tile& s, u64 bytes, uint4 (&packs)[3]) {
 #pragma unroll
     for (int j = 0; j < 3; j++) packs[j] = s.has_pack(j) ? load_pack(base, s.first + 32 * j, bytes) : zero_pack();
 }
@@ -12,7 +60,7 @@ __device__ __forceinline__ void load_share(const u8* base, const Share& s, u64 b
 // The block's first line always travels, so that every block hears of every other also where one of them sends nothing.
 __device__ __forceinline__ bool is_token(u32 round) { return threadIdx.x == 0 && round == 0; }
 
-__device__ __forceinline__ void send_lines(const ExchangeArgs& a, const Share& s, const u8* from, u8* lane, u32 flag,
+__device__ __forceinline__ void send_lines(const ExchangeArgs& a, const Tile& s, const u8* from, u8* lane, u32 flag,
                                            bool sending, bool token) {
     uint4 packs[3];
     Line lines[4];
@@ -25,7 +73,7 @@ __device__ __forceinline__ void send_lines(const ExchangeArgs& a, const Share& s
 }
 
 __device__ __forceinline__ void send_round(const ExchangeArgs& a, u64 sequence, u32 round) {
-    const Share s = share_of(a, sequence, round);
+    const Tile s = share_of(a, sequence, round);
     const bool sending = sends(a, a.me);
     const u32 lanes = a.send_stride == 0 ? a.outs : a.members;
 #pragma unroll 1
@@ -39,20 +87,22 @@ __device__ __forceinline__ void send_round(const ExchangeArgs& a, u64 sequence, 
 __device__ __noinline__ void refresh_all(const ExchangeArgs& a, u64 sequence) {
     const u32 all = (u32)((a.bytes + 15) / 16);
     for (u32 r = 0; r < MAX_MEMBERS; r++) {
-        if (u8* to = a.out[r]) refresh_lines(all, (u32)a.half_bytes, a.rounds, sequence, sends(a, a.me), to);
+        u8* to = a.out[r];
+        if (to == nullptr) continue;
+        refresh_lines<Sparse>(all, (u32)a.half_bytes, Sparse::BLOCK_TILES, a.rounds, sequence, sends(a, a.me), to);
     }
 }
 
 __device__ __forceinline__ u32 await_line(const ExchangeArgs& a, u32 r, u32 offset, u32 flag, Patience& patience, u32& why) {
     for (;;) {
-        if (line_flag(load_line_sys(a.in[r] + offset)) == flag) return 0;
+        if (has_come<Sparse>(load_line_sys(a.in[r] + offset), flag)) return 0;
         why = patience.lost(a.control, a.poison, a.wait_ns);
         if (why != 0) return 1u << r;
     }
 }
 
 template <int W, int FIRST, int LAST>
-__device__ __forceinline__ void finish_rows(const ExchangeArgs& a, const Share& s, u32 from, const Line (&lines)[W][4]) {
+__device__ __forceinline__ void finish_rows(const ExchangeArgs& a, const Tile& s, u32 from, const Line (&lines)[W][4]) {
     if (a.mode == REDUCE) {
 #pragma unroll
         for (int j = FIRST; j < LAST; j++) {
@@ -78,7 +128,7 @@ __device__ __forceinline__ void finish_rows(const ExchangeArgs& a, const Share& 
 
 // Rows FIRST to LAST - 1 of the others' packs, from the first poll to the result.
 template <int W, int FIRST, int LAST>
-__device__ __forceinline__ u32 receive_rows(const ExchangeArgs& a, const Share& s, u32 from, u32 flag,
+__device__ __forceinline__ u32 receive_rows(const ExchangeArgs& a, const Tile& s, u32 from, u32 flag,
                                             const uint4 (&own)[3], Patience& patience, u32& why) {
     Line lines[W][4];
 #pragma unroll
@@ -90,7 +140,7 @@ __device__ __forceinline__ u32 receive_rows(const ExchangeArgs& a, const Share& 
 
 // Row J, whose lines have come.
 template <int W, int J>
-__device__ __forceinline__ void finish_row(const ExchangeArgs& a, const Share& s, u32 from, const uint4 (&own)[3]) {
+__device__ __forceinline__ void finish_row(const ExchangeArgs& a, const Tile& s, u32 from, const uint4 (&own)[3]) {
     if (!s.has_pack(J)) return;
     Line lines[W][4];
 #pragma unroll
@@ -105,7 +155,7 @@ __device__ __forceinline__ void finish_row(const ExchangeArgs& a, const Share& s
 
 template <int W>
 __device__ __forceinline__ u32 receive_round(const ExchangeArgs& a, u64 sequence, u32 round, Patience& patience, u32& why) {
-    const Share s = share_of(a, sequence, round);
+    const Tile s = share_of(a, sequence, round);
     const u32 flag = (u32)sequence;
     u32 from = 0, missing = 0;
     for (u32 r = 0; r < a.members; r++) {
@@ -146,7 +196,7 @@ __device__ __forceinline__ void exchange_lines(const ExchangeArgs& a) {
     const u64 sequence = load_relaxed_gpu(a.sequence + blockIdx.x) + 1;
     if (load_relaxed_gpu(a.poison) != 0) return;
     send_round(a, sequence, 0);
-    if ((sequence & REFRESH_MASK) < 2) refresh_all(a, sequence);
+    if (refreshes<Sparse>(sequence)) refresh_all(a, sequence);
     count_operation(a.sequence, sequence);
     Patience patience;
     // With more than 4 members a warp carries one tile: the loop would take the registers that their lines need.

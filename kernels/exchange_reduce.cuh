@@ -33,8 +33,21 @@ struct AsF32 : FloatOps {
     static __device__ __forceinline__ u32 narrow(Acc v) { return v != v ? 0x7fc00000u : __float_as_uint(v); }
 };
 
+// Two 16-bit floats that were added in their own type, with its NaN made the oracle's. Adding two numbers so rounds as adding
+// them as f32 and rounding that does, since f32 has more than twice their digits. The hardware's NaN has all 15 bits below
+// the sign set, and no other result has.
+__device__ __forceinline__ u32 canonical_pair(u32 sums, u32 canonical) {
+    const u32 nans = ((sums & 0x7fff7fffu) + 0x00010001u) & 0x80008000u;
+    return sums - (nans >> 15) * (0x7fffu - canonical);
+}
+
 struct AsBf16 : FloatOps {
     static constexpr u32 BITS = 16;
+    static __device__ __forceinline__ u32 sum_pair(u32 a, u32 b) {
+        u32 sums;
+        asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+        return canonical_pair(sums, 0x7fc0u);
+    }
     static __device__ __forceinline__ Acc widen(u32 bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ u32 narrow(Acc v) {
         u16 bits;
@@ -45,6 +58,11 @@ struct AsBf16 : FloatOps {
 
 struct AsF16 : FloatOps {
     static constexpr u32 BITS = 16;
+    static __device__ __forceinline__ u32 sum_pair(u32 a, u32 b) {
+        u32 sums;
+        asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+        return canonical_pair(sums, 0x7e00u);
+    }
     static __device__ __forceinline__ Acc widen(u32 bits) {
         float v;
         asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"((u16)bits));
@@ -118,6 +136,10 @@ __device__ __forceinline__ uint4 reduce_narrow(const uint4 (&packs)[W], u32 memb
     u32 words[4];
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
+        if constexpr (W == 2 && SUMS && T::BITS == 16) {
+            words[i] = T::sum_pair(pack_word(packs[0], i), pack_word(packs[1], i));
+            continue;
+        }
         words[i] = 0;
 #pragma unroll
         for (u32 e = 0; e < PER_WORD; e++) {

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import time
 
+import extras
 from mps import Mps
 from ranks import Step
 
@@ -33,7 +34,8 @@ class Gate:
     """One run of the gate: where things are, the clock, and the table."""
 
     def __init__(self, options):
-        self.binary = os.path.join(os.path.abspath(options.dir), "tf-tp-test")
+        self.folder = os.path.abspath(options.dir)
+        self.binary = os.path.join(self.folder, "tf-tp-test")
         self.out = os.path.abspath(options.out)
         self.logs = os.path.join(self.out, "logs")
         os.makedirs(self.logs, exist_ok=True)
@@ -42,6 +44,8 @@ class Gate:
         self.ends = time.monotonic() + options.seconds
         self.options = options
         self.rows, self.latencies, self.exits = [], {}, {}
+        # Medians in µs by (operation, mode) and (variant, bytes), and the link's rates.
+        self.medians, self.links = {}, {}
         self.mps = Mps(self.shared)
         self.find_nccl()
         self.head = self.describe()
@@ -67,6 +71,10 @@ class Gate:
             lines.extend(text.strip().splitlines())
         lines.append(f"NCCL: {os.environ.get('TF_NCCL_LIB', 'as the runner finds it')}")
         return lines
+
+    @staticmethod
+    def now():
+        return time.monotonic()
 
     def variants(self):
         chosen = self.options.backends.split(",")
@@ -128,6 +136,7 @@ class Gate:
             table.writelines(f"| {name} | {verdict} | {seconds:.1f} | {detail} |\n" for name, verdict, detail, seconds in self.rows)
             self.write_exits(table)
             self.write_latencies(table)
+            extras.write_rule(self, table)
 
     def write_exits(self, table):
         if not self.exits:
@@ -251,6 +260,7 @@ def measure(gate, name, gpus, backend, settings):
         key = (event["op"], event["mode"])
         cell = f"{event['median_us']:.2f} ({event['p10_us']:.2f} to {event['p90_us']:.2f})"
         gate.latencies.setdefault(key, {})[(name, event["bytes"])] = cell
+        gate.medians.setdefault(key, {})[(name, event["bytes"])] = event["median_us"]
     good = in_time and all(code == 0 for code in codes) and bool(found)
     gate.row(f"bench-{name}", "PASSED" if good else "FAILED", f"{len(found)} figures, exits {codes}", step.seconds())
 
@@ -264,10 +274,21 @@ def sanitize(gate):
     for tool in ("memcheck", "initcheck", "synccheck"):
         for name, backend, settings in gate.variants():
             step = f"{tool}-{name}"
-            if backend == "nccl" or not gate.room(step, 20):
+            # NCCL's own kernels are not ours to check for what they initialize and how they synchronize.
+            if backend == "nccl" and tool != "memcheck" or not gate.room(step, 20):
                 continue
             wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-            gate.checks(step, gate.gpus, ["suite", backend, "--only", " 1000 B"], settings, 60, wrapper)
+            limit = 150 if backend == "nccl" else 60
+            gate.checks(step, gate.gpus, ["suite", backend, "--only", " 1000 B"], settings, limit, wrapper)
 
 
-PARTS = {"suite": suite, "failfast": failfast, "bench": bench, "worlds": worlds, "sanitize": sanitize}
+PARTS = {
+    "suite": suite,
+    "kernels": extras.kernels,
+    "failfast": failfast,
+    "link": extras.link,
+    "bench": bench,
+    "worlds": worlds,
+    "receipt": extras.receipt,
+    "sanitize": sanitize,
+}

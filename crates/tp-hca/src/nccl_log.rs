@@ -33,6 +33,19 @@ pub fn using(line: &str) -> Option<Vec<(String, PortNum)>> {
     Some(ports)
 }
 
+/// What NCCL says of the network it found or took, without the host, process and level in front: a `NET/IB`, `NET/Socket` or
+/// plugin line, or `Using network …`. With `NCCL_DEBUG=INFO` one of each comes from every process.
+pub fn network(line: &str) -> Option<&str> {
+    let (_, said) = line.split_once("NCCL INFO ")?;
+    let said = said.trim_end();
+    let taken = said.strip_prefix("NET/").and_then(|rest| {
+        let (_, what) = rest.split_once(" : ")?;
+        (what.starts_with("Using ") || what.starts_with("No device found")).then_some(said)
+    });
+    // Some versions name the network plugin in front of it.
+    taken.or_else(|| said.find("Using network ").and_then(|at| said.get(at..)))
+}
+
 /// Compares a log line of a rank with its pick: nothing where the line is another one or says the same, else one line
 /// that names what only NCCL has and what only the pick has.
 pub fn difference(line: &str, pick: &RankPick) -> Option<String> {
@@ -100,6 +113,32 @@ mod tests {
             ]
         );
         assert_eq!(using("NCCL INFO NET/IB : No device found."), None);
+    }
+
+    #[test]
+    fn what_nccl_says_of_its_network_is_kept_word_for_word() {
+        let said = |line: &str| network(line).map(str::to_owned);
+        assert_eq!(
+            said(LINE).as_deref(),
+            Some("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1_dma:1:3:0/RoCE [RO]; OOB eth0:192.0.2.1<0>")
+        );
+        for (line, wanted) in [
+            ("h:7:9 [0] NCCL INFO NET/IB : No device found.", Some("NET/IB : No device found.")),
+            (
+                "h:7:9 [0] NCCL INFO NET/Socket : Using [0]lo:127.0.0.1<0>\n",
+                Some("NET/Socket : Using [0]lo:127.0.0.1<0>"),
+            ),
+            ("h:7:9 [0] NCCL INFO Using network Socket", Some("Using network Socket")),
+            (
+                "h:7:9 [0] NCCL INFO Initialized NET plugin Socket. Using network Socket",
+                Some("Using network Socket"),
+            ),
+            ("h:7:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so.", None),
+            ("h:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", None),
+            ("NET/IB : Using [0]a:1/RoCE", None),
+        ] {
+            assert_eq!(said(line).as_deref(), wanted, "{line}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod graphs;
 pub mod inputs;
 pub mod memory;
 pub mod pairs;
+pub mod rows;
 pub mod table;
 
 use crate::sink::Sink;
@@ -25,6 +26,8 @@ const NO_GRAPHS: &str = "CUDA graphs need a GPU backend; the host backend works 
 /// Why NaN and its like are left out where reductions are NCCL's own.
 const NO_SPECIALS: &str =
     "NCCL's own reductions do not keep the oracle's rules for NaN; ordered ones need the GPU kernels";
+/// Why the large matrices are left out on host memory.
+const NO_ROWS: &str = "four ranks' matrices of 40 MiB are summed on GPU backends; on the host they would take most of the suite's time";
 /// Progress is said every this many checks.
 const PROGRESS_EVERY: usize = 16;
 
@@ -87,6 +90,25 @@ pub fn run(
             }
         }
     }
+    if let Some(name) = rows::name(backend, world).filter(|name| wanted(name)) {
+        let skip = match (&broken, device) {
+            (Some(Broken(why)), _) => Some(format!("not run: the transport had failed: {why}")),
+            (None, None) => Some(NO_ROWS.to_owned()),
+            (None, Some(_)) => None,
+        };
+        let (outcome, reason) = match skip {
+            Some(reason) => (Outcome::Skipped, Some(reason)),
+            None => match rows::run(on, &room, stream) {
+                Ok(()) => (Outcome::Passed, None),
+                Err(rows::Wrong::Answer(reason)) => (Outcome::Failed, Some(reason)),
+                Err(rows::Wrong::Transport(reason)) => {
+                    broken = Some(Broken(format!("{name}: {reason}")));
+                    (Outcome::Failed, Some(reason))
+                }
+            },
+        };
+        sink.check("extended", &name, outcome, reason);
+    }
     let names = table::graph_names(backend);
     let mut left = names.iter();
     if let (Some(device), Some(work), None) = (device, &work, &broken)
@@ -122,10 +144,11 @@ pub fn list(backend: BackendKind, world: World, only: Option<&str>) -> String {
     let mut text = String::new();
     let cases: Vec<Case> = table::cases(world);
     let checks = cases.iter().map(|c| (c.group.name(), table::name(backend, c)));
+    let rows = rows::name(backend, world).map(|name| ("extended", name));
     let graphs = table::graph_names(backend)
         .into_iter()
         .map(|name| ("graph", name));
-    for (group, name) in checks.chain(graphs).filter(|(_, name)| wanted(name)) {
+    for (group, name) in checks.chain(rows).chain(graphs).filter(|(_, name)| wanted(name)) {
         let _ = writeln!(text, "{group}\t{name}");
     }
     text

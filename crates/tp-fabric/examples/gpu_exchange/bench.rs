@@ -1,12 +1,11 @@
 //! Latencies: eager calls and captured graphs, by CUDA events, medians and spread.
 
 use crate::Depth;
-use crate::checks::{Buffer, driver};
+use crate::checks::{Buffer, driver, only};
 use crate::rank::Scene;
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream, sys};
 use std::sync::Arc;
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath, Tuning};
-use tp_fabric::meeting::Meeting;
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath};
 use tp_fabric::types::{DType, ReduceOp};
 
 /// Graphs that are timed.
@@ -22,8 +21,8 @@ fn graph_operations(bytes: usize) -> usize {
 
 /// Median, 10th and 90th percentile, in µs.
 #[derive(Clone, Copy, Debug)]
-struct Figures {
-    median: f64,
+pub(crate) struct Figures {
+    pub(crate) median: f64,
     p10: f64,
     p90: f64,
 }
@@ -48,7 +47,7 @@ impl Figures {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Operation {
+pub(crate) enum Operation {
     AllReduce,
     AllGather,
 }
@@ -62,7 +61,7 @@ impl Operation {
     }
 }
 
-struct Table<'a> {
+pub(crate) struct Table<'a> {
     mailbox: &'a Mailbox,
     stream: Arc<CudaStream>,
     send: Buffer,
@@ -72,7 +71,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(scene: &Scene, mailbox: &'a Mailbox) -> Result<Self, GpuError> {
+    pub(crate) fn new(scene: &Scene, mailbox: &'a Mailbox) -> Result<Self, GpuError> {
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let event = || {
             scene
@@ -139,7 +138,7 @@ impl<'a> Table<'a> {
 
     /// Each timed graph follows another one in the stream, so that the ranks are in step when it begins and the time of
     /// the host's launch does not count.
-    fn graph(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
+    pub(crate) fn graph(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
         let graph = self.capture(operation, bytes)?;
         let launch = || graph.launch().map_err(|e| driver("launch a graph", e));
         self.time(launch)?;
@@ -169,8 +168,13 @@ impl<'a> Table<'a> {
         Ok(graph)
     }
 
+    pub(crate) fn one(&self) -> Result<(), GpuError> {
+        self.call(Operation::AllReduce, 4096)?;
+        self.stream.synchronize().map_err(|e| driver("synchronize", e))
+    }
+
     /// Calls one by one, `batch` between two events.
-    fn eager(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
+    pub(crate) fn eager(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
         let batch = 10;
         for _ in 0..10 {
             self.call(operation, bytes)?;
@@ -195,15 +199,13 @@ fn sizes(depth: Depth) -> Vec<usize> {
 
 pub(crate) fn run(scene: &mut Scene, kind: InboxKind, depth: Depth) -> Result<(), GpuError> {
     let mut rows = Vec::new();
-    for (protocol, lines_max) in [("routed", None), ("lines", Some(u64::MAX)), ("chunks", Some(0))] {
-        let mailbox = scene.mailbox(kind, |tuning| {
-            if let Some(lines_max) = lines_max {
-                tuning.lines_max = lines_max;
-            }
-        })?;
+    for protocol in ["as routed", "lines", "dense", "chunks"] {
+        let mailbox = scene.mailbox(kind, |tuning| only(tuning, protocol))?;
         let table = Table::new(scene, &mailbox)?;
+        // Memory of one process is taken while none of its kernels waits for another rank.
+        scene.meeting.barrier("buffers")?;
         for operation in [Operation::AllReduce, Operation::AllGather] {
-            if operation == Operation::AllGather && protocol != "routed" {
+            if operation == Operation::AllGather && protocol != "as routed" {
                 continue;
             }
             for bytes in sizes(depth) {
@@ -251,70 +253,4 @@ fn print_rows(kind: InboxKind, world: u32, rows: &[(&str, Operation, usize, Figu
             eager.median
         );
     }
-}
-
-/// Clock cycles before the first poll.
-const PAUSES: &[u32] = &[0, 800, 1600, 2500];
-
-/// Graph medians over the tuning's values, to choose them.
-pub(crate) fn sweep(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
-    type Change = Box<dyn Fn(&mut Tuning)>;
-    let mut plans: Vec<(String, Change)> = Vec::new();
-    for (warps, tiles) in [(4, 1), (1, 2), (4, 2), (1, 4), (2, 4)] {
-        let pauses: &[u32] = if kind == InboxKind::Device { &[0] } else { PAUSES };
-        for pause in pauses {
-            plans.push((
-                format!("lines {warps} warps of {tiles}, pause {pause}"),
-                Box::new(move |t| {
-                    (t.lines_max, t.lines_warps) = (u64::MAX, warps);
-                    t.two_tiles_min = if tiles == 2 { 0 } else { u64::MAX };
-                    t.four_tiles_min = if tiles == 4 { 0 } else { u64::MAX };
-                    (t.pause, t.pause_a_kib, t.pause_max) = (*pause, 0, *pause);
-                }),
-            ));
-        }
-    }
-    for (warps, chunk) in [(4, 4 << 10), (7, 8 << 10), (7, 16 << 10)] {
-        plans.push((
-            format!("chunks {warps} warps of {chunk}"),
-            Box::new(move |t| (t.lines_max, t.chunk_warps, t.chunk_max) = (0, warps, chunk)),
-        ));
-    }
-    let sizes = [
-        4 << 10,
-        16 << 10,
-        32 << 10,
-        64 << 10,
-        128 << 10,
-        256 << 10,
-        512 << 10,
-        1 << 20,
-    ];
-    if scene.first() {
-        let heads: Vec<String> = sizes.iter().map(|s| format!("{} KiB", s >> 10)).collect();
-        println!(
-            "| {kind} all_reduce graph µs | {} |\n|---|{}",
-            heads.join(" | "),
-            "---|".repeat(sizes.len())
-        );
-    }
-    for (name, change) in plans {
-        let mailbox = scene.mailbox(kind, &*change)?;
-        let table = Table::new(scene, &mailbox)?;
-        let mut cells = Vec::new();
-        for bytes in sizes {
-            if name.starts_with("lines") && bytes as u64 > mailbox.config().shape.line_capacity() {
-                break;
-            }
-            cells.push(format!(
-                "{:.2}",
-                table.graph(scene, Operation::AllReduce, bytes)?.median
-            ));
-        }
-        if scene.first() {
-            println!("| {name} | {} |", cells.join(" | "));
-        }
-        scene.meeting.barrier("end of a plan")?;
-    }
-    Ok(())
 }

@@ -2,11 +2,11 @@
 
 use crate::Depth;
 use crate::rank::Scene;
+use crate::wrap;
 use cudarc::driver::{CudaStream, result, sys};
 use std::sync::Arc;
 use tp_fabric::fill::{self, Pattern};
-use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, Pairing, SmallPath};
-use tp_fabric::meeting::Meeting;
+use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, Pairing, SmallPath, Tuning};
 use tp_fabric::oracle;
 use tp_fabric::types::{DType, Rank, ReduceOp, World};
 
@@ -78,16 +78,8 @@ struct Bench<'a> {
 }
 
 pub(crate) fn run(scene: &mut Scene, kind: InboxKind, depth: Depth) -> Result<(), GpuError> {
-    let plans: [(&str, u64); 3] = [("as routed", u64::MAX - 1), ("lines", u64::MAX), ("chunks", 0)];
-    for (name, lines_max) in plans {
-        let mailbox = scene.mailbox(kind, |tuning| {
-            if lines_max != u64::MAX - 1 {
-                tuning.lines_max = lines_max;
-            }
-            if name == "chunks" {
-                tuning.two_shot_min = u64::MAX;
-            }
-        })?;
+    for name in ["as routed", "lines", "dense", "dense tiles", "chunks"] {
+        let mailbox = scene.mailbox(kind, |tuning| only(tuning, name))?;
         let stream = scene.device.stream()?;
         let world = scene.meeting.world().size();
         let label = format!("{kind} {name}");
@@ -113,7 +105,33 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind, depth: Depth) -> Result<()
         }
         scene.meeting.barrier("end of checks")?;
     }
-    Ok(())
+    wrap::run(scene, kind)
+}
+
+/// One protocol for all that it can carry; what it cannot goes as it is routed.
+pub(crate) fn only(tuning: &mut Tuning, protocol: &str) {
+    if protocol == "as routed" {
+        return;
+    }
+    let dense = protocol.starts_with("dense");
+    (tuning.dense_min, tuning.dense_max) = if dense { (0, u64::MAX) } else { (u64::MAX, 0) };
+    match protocol {
+        "lines" => tuning.lines_max = u64::MAX,
+        "dense tiles" => tuning.dense.two_tiles_min = 0,
+        "chunks" => (tuning.lines_max, tuning.two_shot_min) = (0, u64::MAX),
+        _ => {}
+    }
+}
+
+/// Where the buffers of a call begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Skew {
+    /// Two buffers, at multiples of 256.
+    None,
+    /// One buffer, an element behind it.
+    All,
+    /// The same on ranks of odd number alone, whose kernels are others then.
+    Odd,
 }
 
 impl Bench<'_> {
@@ -148,9 +166,10 @@ impl Bench<'_> {
                     } else {
                         Pattern::Special
                     };
-                    self.all_reduce(bytes, *dtype, *op, false, uniform)?;
+                    self.all_reduce(bytes, *dtype, *op, Skew::None, uniform)?;
                     if *op == ReduceOp::Sum {
-                        self.all_reduce(bytes, *dtype, *op, true, uniform)?;
+                        self.all_reduce(bytes, *dtype, *op, Skew::All, uniform)?;
+                        self.all_reduce(bytes, *dtype, *op, Skew::Odd, uniform)?;
                     }
                     if bytes <= 65_536 {
                         self.reduce_scatter(bytes, *dtype, *op)?;
@@ -207,7 +226,7 @@ impl Bench<'_> {
         bytes: usize,
         dtype: DType,
         op: ReduceOp,
-        skewed: bool,
+        skew: Skew,
         pattern: Pattern,
     ) -> Result<(), GpuError> {
         let inputs: Vec<Vec<u8>> = self
@@ -217,6 +236,7 @@ impl Bench<'_> {
             .collect();
         let views: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
         let wanted = oracle::reduce(&views, dtype, op).map_err(|e| GpuError::Config(e.to_string()))?;
+        let skewed = skew == Skew::All || skew == Skew::Odd && self.rank().0 % 2 == 1;
         let offset = if skewed { dtype.size() } else { 0 };
         let target = if skewed { &self.recv } else { &self.send };
         target.write(offset, &inputs[self.rank().index()])?;
@@ -393,7 +413,7 @@ impl Bench<'_> {
                     0,
                     &twice,
                 )?;
-                self.all_reduce(4096, DType::Bf16, ReduceOp::Sum, false, Pattern::Special)?;
+                self.all_reduce(4096, DType::Bf16, ReduceOp::Sum, Skew::None, Pattern::Special)?;
             }
         }
         Ok(())

@@ -5,7 +5,6 @@ use crate::rank::Scene;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tp_fabric::gpu::{GpuError, InboxKind, Mailbox, SmallPath};
-use tp_fabric::meeting::Meeting;
 use tp_fabric::types::{DType, Rank, ReduceOp};
 
 const WAIT: Duration = Duration::from_millis(300);
@@ -16,7 +15,7 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
         for abort in [false, true] {
             let mut config = scene.config(kind, if abort { Duration::from_secs(30) } else { WAIT })?;
             config.tuning.lines_max = lines_max;
-            let mailbox = Mailbox::open(Arc::clone(&scene.device), &mut scene.meeting, config)?;
+            let mailbox = Mailbox::open(Arc::clone(&scene.device), scene.meeting.as_mut(), config)?;
             if scene.meeting.rank() != absent {
                 wait_for_nobody(scene, &mailbox, absent, name, abort)?;
             }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! gpu_exchange [--ranks N] [--inbox pinned|device|both] [--check none|quick|full] [--bench none|quick|full]
-//!              [--fail] [--gpu N | --spread] [--image FILE] [--sweep]
+//!              [--fail] [--gpu N | --spread] [--image FILE] [--sweep] [--link] [--threads]
 //! ```
-//! Starts itself once a rank. With `--spread` rank r has GPU r; else the ranks share one and need an MPS daemon whose
+//! Starts itself once a rank; with `--threads` the ranks are threads of this process, each with its own stream. With `--spread` rank r has GPU r; else the ranks share one and need an MPS daemon whose
 //! `CUDA_MPS_PIPE_DIRECTORY` it inherits: without one their kernels take turns instead of running at once. Results are
 //! compared with the oracle, bit for bit; latencies are medians of CUDA events, printed as JSON lines and as a table. Exit
 //! code 0: all passed; 1: a check failed; 3: the GPU cannot be used.
@@ -12,12 +12,18 @@
 mod bench;
 mod checks;
 mod fail;
+mod link;
 mod parent;
 mod pipes;
 mod rank;
+mod sweep;
+mod wrap;
 
 use std::process::ExitCode;
+use std::time::Duration;
 use tp_fabric::gpu::InboxKind;
+use tp_fabric::local::LocalMeeting;
+use tp_fabric::types::World;
 
 /// How much to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,9 @@ pub(crate) struct Options {
     pub(crate) bench: Depth,
     pub(crate) fail: bool,
     pub(crate) sweep: bool,
+    pub(crate) link: bool,
+    /// Ranks are threads of one process.
+    pub(crate) threads: bool,
     pub(crate) gpu: usize,
     /// Rank r has GPU r; else all share one.
     pub(crate) spread: bool,
@@ -51,6 +60,8 @@ impl Options {
             bench: Depth::Quick,
             fail: false,
             sweep: false,
+            link: false,
+            threads: false,
             gpu: 0,
             spread: false,
             image: None,
@@ -70,6 +81,8 @@ impl Options {
                 "--fail" => this.fail = true,
                 "--spread" => this.spread = true,
                 "--sweep" => this.sweep = true,
+                "--link" => this.link = true,
+                "--threads" => this.threads = true,
                 "--gpu" => this.gpu = number(&value()?)?,
                 "--image" => this.image = Some(value()?.into()),
                 other => return Err(format!("`{other}` is no option")),
@@ -95,6 +108,24 @@ fn depth(word: &str) -> Result<Depth, String> {
     }
 }
 
+/// All ranks in this process.
+fn threads(options: &Options) -> ExitCode {
+    let ends = LocalMeeting::group(World(options.ranks), Duration::from_secs(60));
+    let passed = std::thread::scope(|scope| {
+        let ranks: Vec<_> = ends
+            .into_iter()
+            .map(|end| scope.spawn(move || rank::run(options, Box::new(end)) == ExitCode::SUCCESS))
+            .collect();
+        // All are waited for, whatever the first ones say.
+        let ended: Vec<bool> = ranks
+            .into_iter()
+            .map(|rank| matches!(rank.join(), Ok(true)))
+            .collect();
+        ended.into_iter().all(|passed| passed)
+    });
+    ExitCode::from(u8::from(!passed))
+}
+
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
@@ -104,7 +135,8 @@ fn main() -> ExitCode {
         }
     };
     match pipes::PipeMeeting::of_this_process(options.ranks) {
-        Some(meeting) => rank::run(&options, meeting),
+        Some(meeting) => rank::run(&options, Box::new(meeting)),
+        None if options.threads => threads(&options),
         None => parent::run(&options),
     }
 }

@@ -1,7 +1,6 @@
 //! One rank: opens the GPU and runs the checks, the measurements and the failures that were asked for.
 
-use crate::pipes::PipeMeeting;
-use crate::{Depth, Options, bench, checks, fail};
+use crate::{Depth, Options, bench, checks, fail, link, sweep};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tp_fabric::types::Rank;
 /// What every part needs.
 pub(crate) struct Scene {
     pub(crate) device: Arc<Device>,
-    pub(crate) meeting: PipeMeeting,
+    pub(crate) meeting: Box<dyn Meeting>,
     pub(crate) spread: bool,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
@@ -39,11 +38,11 @@ impl Scene {
     ) -> Result<Mailbox, GpuError> {
         let mut config = self.config(kind, Duration::from_secs(10))?;
         change(&mut config.tuning);
-        Mailbox::open(Arc::clone(&self.device), &mut self.meeting, config)
+        Mailbox::open(Arc::clone(&self.device), self.meeting.as_mut(), config)
     }
 }
 
-pub(crate) fn run(options: &Options, meeting: PipeMeeting) -> ExitCode {
+pub(crate) fn run(options: &Options, meeting: Box<dyn Meeting>) -> ExitCode {
     match carry_out(options, meeting) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
@@ -54,7 +53,7 @@ pub(crate) fn run(options: &Options, meeting: PipeMeeting) -> ExitCode {
     }
 }
 
-fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuError> {
+fn carry_out(options: &Options, mut meeting: Box<dyn Meeting>) -> Result<usize, GpuError> {
     let image = image(options)?;
     let gpu = if options.spread {
         meeting.rank().index()
@@ -78,6 +77,13 @@ fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuEr
         passed: 0,
         failed: 0,
     };
+    if options.link {
+        // The others wait: they would share the link.
+        if scene.first() {
+            link::run(&scene)?;
+        }
+        scene.meeting.barrier("after the link")?;
+    }
     for kind in &options.inboxes {
         if options.check != Depth::None {
             checks::run(&mut scene, *kind, options.check)?;
@@ -86,7 +92,7 @@ fn carry_out(options: &Options, mut meeting: PipeMeeting) -> Result<usize, GpuEr
             bench::run(&mut scene, *kind, options.bench)?;
         }
         if options.sweep {
-            bench::sweep(&mut scene, *kind)?;
+            sweep::run(&mut scene, *kind)?;
         }
         if options.fail {
             fail::run(&mut scene, *kind)?;

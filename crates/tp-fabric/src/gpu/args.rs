@@ -1,5 +1,6 @@
 //! The argument of the exchange kernels, as `kernels/exchange.cuh` declares it.
 
+use super::route::Route;
 use crate::types::{DType, ReduceOp};
 
 /// Most members of one exchange.
@@ -54,7 +55,7 @@ const _: () = assert!(
     "kernels/exchange.cuh asserts the same size"
 );
 
-/// One launch of a short kernel of lines, as `kernels/exchange_lines_fast.cu` declares it.
+/// One launch of a short kernel of lines, as `kernels/exchange_lines_fast.cuh` declares it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the kernel describes the fields, once")]
@@ -67,7 +68,8 @@ pub struct LineArgs {
     pub input: u64,
     pub packs: u32,
     pub half_bytes: u32,
-    pub rounds: u32,
+    pub rounds: u16,
+    pub block_tiles: u16,
     pub me: u32,
     pub more_out: [u64; MAX_MEMBERS - 2],
     pub more_input: [u64; MAX_MEMBERS - 2],
@@ -76,16 +78,18 @@ pub struct LineArgs {
     pub wait_ns: u64,
     pub members: u32,
     pub pause: u32,
+    pub stagger: u32,
+    pub unused: u32,
 }
 
 const _: () = assert!(
-    size_of::<LineArgs>() == 192,
-    "kernels/exchange_lines_fast.cu asserts the same size"
+    size_of::<LineArgs>() == 200,
+    "kernels/exchange_lines_fast.cuh asserts the same size"
 );
 
 impl LineArgs {
-    /// The short form of a launch of whole, aligned packs that are the same for every reader.
-    pub fn of(args: &ExchangeArgs, pause: u32) -> Self {
+    /// The short form of a launch of whole packs that are the same for every reader.
+    pub fn of(args: &ExchangeArgs, route: &Route) -> Self {
         let (members, me) = (args.members as usize, args.me as usize);
         let others = || (0..members).filter(move |r| *r != me);
         let mut out = [0; MAX_MEMBERS - 1];
@@ -107,7 +111,8 @@ impl LineArgs {
             input,
             packs: (args.bytes / 16) as u32,
             half_bytes: args.half_bytes as u32,
-            rounds: args.rounds,
+            rounds: args.rounds as u16,
+            block_tiles: route.block_tiles,
             me: args.me,
             more_out,
             more_input,
@@ -115,7 +120,9 @@ impl LineArgs {
             control: args.control,
             wait_ns: args.wait_ns,
             members: args.members,
-            pause,
+            pause: route.pause,
+            stagger: route.stagger,
+            unused: 0,
         }
     }
 }
@@ -175,6 +182,7 @@ pub fn operation(op: ReduceOp) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::route::Protocol;
     use super::*;
 
     /// Three members in a kernel for four: the third place among the others repeats the first.
@@ -188,7 +196,7 @@ mod tests {
             ..EMPTY
         };
         (args.input[0], args.input[2], args.out[0], args.out[2]) = (10, 12, 20, 22);
-        let short = LineArgs::of(&args, 0);
+        let short = LineArgs::of(&args, &ROUTE);
         assert_eq!((short.input, &short.more_input[..2]), (10, [12, 10].as_slice()));
         assert_eq!((short.out, &short.more_out[..2]), (20, [22, 0].as_slice()));
         assert_eq!(
@@ -205,10 +213,21 @@ mod tests {
             ..EMPTY
         };
         (args.input, args.out[0]) = ([1, 2, 3, 0, 0, 0, 0, 0], 99);
-        let short = LineArgs::of(&args, 0);
+        let short = LineArgs::of(&args, &ROUTE);
         assert_eq!((short.out, short.more_out), (99, [0; 6]));
         assert_eq!((short.input, short.more_input), (1, [2, 3, 1, 1, 1, 1]));
     }
+
+    const ROUTE: Route = Route {
+        protocol: Protocol::Lines,
+        grid: 1,
+        threads: 96,
+        rounds: 1,
+        block_tiles: 8,
+        pause: 0,
+        stagger: 0,
+        bytes: 4096,
+    };
 
     const EMPTY: ExchangeArgs = ExchangeArgs {
         send: 0,

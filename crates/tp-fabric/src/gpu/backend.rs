@@ -6,7 +6,7 @@ use super::device::Device;
 use super::error::GpuError;
 use super::nccl::NcclPath;
 use super::transfer::{Pairing, SmallPath};
-use super::work::Work;
+use super::work::{Graph, Work};
 use crate::collective::{
     AbortHandle, Call, CallKind, Checked, CollectiveError, Collectives, Failure, MemoryKind, Stream,
 };
@@ -28,6 +28,9 @@ pub struct GpuBackend {
 
 /// What barriers use: a stream of their own, since a call before must have ended anyway.
 struct Barrier {
+    /// The small path's exchange, captured by the first barrier: a process that launches kernels one by one has slower graphs
+    /// from then on (docs/performance.md), which barriers must not bring about.
+    graph: Option<Graph>,
     work: Work,
     word: super::DeviceBuffer,
 }
@@ -54,6 +57,7 @@ impl GpuBackend {
             return Err(GpuError::Config("a GPU backend needs a path".to_owned()));
         }
         let barrier = Barrier {
+            graph: None,
             work: Work::new(device)?,
             word: super::DeviceBuffer::new(device, 8 * world.size())?,
         };
@@ -401,18 +405,26 @@ impl Collectives for GpuBackend {
         if bound != 0 && self.core.busy.load(Ordering::Acquire) {
             self.synchronize(Stream::from_raw(bound))?;
         }
-        let barrier = lock(&self.barrier);
+        let barrier = &mut *lock(&self.barrier);
         let stream = barrier.work.stream().as_raw();
-        let enqueue = || {
+        let mut enqueue = || {
             self.core.device.bind()?;
             let (at, bytes) = (barrier.word.address(), 8);
             let (own, stream) = (at + bytes * u64::from(self.rank().0), stream as sys::CUstream);
-            // SAFETY: the buffer holds 8 bytes for every rank, and is waited for below.
-            unsafe {
-                match self.path(bytes as usize)? {
-                    Path::Small(small) => small.all_gather(own, at, bytes, DType::U8, stream),
-                    Path::Nccl(nccl) => nccl.all_gather(own, at, bytes, stream),
+            match self.path(bytes as usize)? {
+                Path::Small(small) => {
+                    if barrier.graph.is_none() {
+                        // SAFETY: the buffer holds 8 bytes for every rank, and every replay is waited for below.
+                        let gather = || unsafe { small.all_gather(own, at, bytes, DType::U8, stream) };
+                        barrier.graph = Some(barrier.work.capture(gather)?);
+                    }
+                    barrier
+                        .graph
+                        .as_ref()
+                        .map_or(Ok(()), |graph| barrier.work.replay(graph))
                 }
+                // SAFETY: as above.
+                Path::Nccl(nccl) => unsafe { nccl.all_gather(own, at, bytes, stream) },
             }
         };
         enqueue().map_err(|error| self.core.failed_in(call, &error))?;

@@ -2,7 +2,7 @@
 
 use super::error::GpuError;
 use super::layout::{InboxKind, LaneShape};
-use super::route::Tuning;
+use super::route::{LineTuning, Tuning};
 use std::time::Duration;
 
 /// What ranks must agree on to share inboxes.
@@ -37,15 +37,21 @@ impl MailboxConfig {
             InboxKind::Device => 64,
         });
         let line_blocks = most.min(64);
+        // One launch carries 5 MiB of a rank that has half a GPU's multiprocessors.
+        let dense_tiles = 24;
+        let mut tuning = Tuning::of(inbox);
+        tuning.dense.stagger *= ranks_a_gpu.max(1);
         Self {
             inbox,
             shape: LaneShape {
                 line_blocks,
+                dense_tiles,
                 chunk_blocks,
                 slot_bytes: 1 << 20,
             },
             side: LaneShape {
                 line_blocks: line_blocks.min(32),
+                dense_tiles: 0,
                 chunk_blocks,
                 slot_bytes: 256 << 10,
             },
@@ -55,7 +61,7 @@ impl MailboxConfig {
                 0
             },
             wait,
-            tuning: Tuning::of(inbox),
+            tuning,
         }
     }
 
@@ -72,11 +78,19 @@ impl MailboxConfig {
         let lane = |name: &str, shape: &LaneShape| {
             let LaneShape {
                 line_blocks,
+                dense_tiles,
                 chunk_blocks,
                 slot_bytes,
             } = shape;
             format!(
-                "{name}_lane={line_blocks} blocks of lines, {chunk_blocks} of chunks, slot {slot_bytes} B"
+                "{name}_lane={line_blocks} blocks of lines, {dense_tiles} dense tiles each, {chunk_blocks} blocks of chunks, \
+                 slot {slot_bytes} B"
+            )
+        };
+        let cut = |name: &str, lines: &LineTuning| {
+            format!(
+                "{name}={} warps, 2 tiles from {} B, 4 from {} B",
+                lines.warps, lines.two_tiles_min, lines.four_tiles_min
             )
         };
         let t = &self.tuning;
@@ -87,9 +101,10 @@ impl MailboxConfig {
             format!("copies_max={}", self.copies_max),
             format!("lines_max={}", t.lines_max),
             format!("scatter_lines_max={}", t.scatter_lines_max),
-            format!("lines_warps={}", t.lines_warps),
-            format!("two_tiles_min={}", t.two_tiles_min),
-            format!("four_tiles_min={}", t.four_tiles_min),
+            format!("dense_min={}", t.dense_min),
+            format!("dense_max={}", t.dense_max),
+            cut("sparse", &t.sparse),
+            cut("dense", &t.dense),
             format!("chunk_warps={}", t.chunk_warps),
             format!("chunk_max={}", t.chunk_max),
             format!("two_shot_min={}", t.two_shot_min),
@@ -110,12 +125,12 @@ impl MailboxConfig {
         }
     }
 
-    /// Words of one set of counters: one a block of lines, one a block of chunks.
+    /// Words of one set of counters: one a block of sparse lines, one a block of dense ones, one a block of chunks.
     pub(crate) fn counters(&self) -> u64 {
-        self.line_counters() + u64::from(self.shape.chunk_blocks.max(self.side.chunk_blocks))
+        2 * self.line_counters() + u64::from(self.shape.chunk_blocks.max(self.side.chunk_blocks))
     }
 
-    /// How many of them are the lines'.
+    /// How many of them are those of one form of lines.
     pub(crate) fn line_counters(&self) -> u64 {
         u64::from(self.shape.line_blocks.max(self.side.line_blocks))
     }

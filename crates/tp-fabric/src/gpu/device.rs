@@ -2,6 +2,7 @@
 
 use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS, PostedArgs};
 use super::error::{Doing, GpuError};
+use super::layout::PACK;
 use super::route::{Protocol, Route};
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, result, sys};
 use cudarc::nvrtc::Ptx;
@@ -25,6 +26,10 @@ pub struct Kernels {
     /// In the order of [`Fast`]: one tile a warp, and several, for up to 2 and 4 members.
     fast: [[CudaFunction; 3]; 4],
     tiles: [[CudaFunction; 2]; 4],
+    /// The same by dense lines, and those for buffers that start anywhere.
+    dense: [[CudaFunction; 2]; 4],
+    dense_tiles: [[CudaFunction; 2]; 4],
+    dense_anywhere: [[CudaFunction; 2]; 4],
     chunks: [CudaFunction; 3],
     posted: [CudaFunction; 3],
     ordered_sum: CudaFunction,
@@ -157,7 +162,8 @@ impl Device {
             .doing("bind the context to this thread")
     }
 
-    /// Enqueues one exchange; `fast` where its buffers start at multiples of 16 and hold whole packs.
+    /// Enqueues one exchange, by the short kernels for such a call, `fast`, where its buffers allow them. Dense lines have
+    /// no others.
     ///
     /// # Safety
     /// Every address in `args` is valid on this GPU for what `kernels/exchange.cuh` says of it until the launch has
@@ -170,17 +176,28 @@ impl Device {
         stream: sys::CUstream,
     ) -> Result<(), GpuError> {
         let kernels = self.kernels()?;
-        let set = match (route.protocol, fast) {
-            (Protocol::Lines, None) => &kernels.lines[..],
-            (Protocol::Lines, Some(fast)) if route.rounds > 1 => &kernels.tiles[fast as usize][..],
-            (Protocol::Lines, Some(fast)) => &kernels.fast[fast as usize][..],
-            (Protocol::Chunks, _) => &kernels.chunks[..],
+        let aligned = (args.own | args.recv).is_multiple_of(PACK);
+        let whole = aligned && (args.bytes | args.recv_stride).is_multiple_of(PACK);
+        let (set, brief) = match (route.protocol, fast) {
+            (Protocol::Lines, Some(fast)) if whole && route.rounds > 1 => (&kernels.tiles[fast as usize][..], true),
+            (Protocol::Lines, Some(fast)) if whole => (&kernels.fast[fast as usize][..], true),
+            (Protocol::Lines, _) => (&kernels.lines[..], false),
+            (Protocol::Dense, Some(fast)) if !aligned => (&kernels.dense_anywhere[fast as usize][..], true),
+            (Protocol::Dense, Some(fast)) if route.rounds > 1 => (&kernels.dense_tiles[fast as usize][..], true),
+            (Protocol::Dense, Some(fast)) => (&kernels.dense[fast as usize][..], true),
+            (Protocol::Dense, None) => {
+                return Err(GpuError::Config("a call that dense lines do not carry".to_owned()));
+            }
+            (Protocol::Chunks, _) => (&kernels.chunks[..], false),
         };
-        let function = &set[capacity(args.members)];
-        let short = LineArgs::of(args, route.pause);
-        let parameter = match (route.protocol, fast) {
-            (Protocol::Lines, Some(_)) => std::ptr::from_ref(&short).cast::<c_void>(),
-            _ => std::ptr::from_ref(args).cast(),
+        let function = set
+            .get(capacity(args.members))
+            .ok_or_else(|| GpuError::Config(format!("no kernel for {} members", args.members)))?;
+        let short = LineArgs::of(args, route);
+        let parameter = if brief {
+            std::ptr::from_ref(&short).cast::<c_void>()
+        } else {
+            std::ptr::from_ref(args).cast()
         };
         // SAFETY: the function takes exactly the struct that was chosen.
         unsafe { launch(function, route.grid, route.threads, parameter, stream) }.doing("launch an exchange")
@@ -296,7 +313,13 @@ impl Kernels {
                 function(protocol, MAX_MEMBERS)?,
             ])
         };
-        let two = |protocol: &str| Ok::<_, GpuError>([function(protocol, 2)?, function(protocol, 4)?]);
+        let four = |form: &str| {
+            let two = |kind: &str| {
+                let name = format!("{form}_{kind}");
+                Ok::<_, GpuError>([function(&name, 2)?, function(&name, 4)?])
+            };
+            Ok::<_, GpuError>([two("gather")?, two("f32")?, two("bf16")?, two("f16")?])
+        };
         Ok(Self {
             lines: all("lines")?,
             fast: [
@@ -305,12 +328,10 @@ impl Kernels {
                 all("lines_bf16")?,
                 all("lines_f16")?,
             ],
-            tiles: [
-                two("tiles_gather")?,
-                two("tiles_f32")?,
-                two("tiles_bf16")?,
-                two("tiles_f16")?,
-            ],
+            tiles: four("tiles")?,
+            dense: four("dense")?,
+            dense_tiles: four("dense_tiles")?,
+            dense_anywhere: four("dense_anywhere")?,
             chunks: all("chunks")?,
             posted: all("posted")?,
             ordered_sum: module

@@ -9,16 +9,20 @@ use super::args::MAX_MEMBERS;
 use super::device::Device;
 use super::error::GpuError;
 use super::layout::{InboxKind, LaneShape};
-use super::memory::{DeviceBytes, PeerBytes, SharedHost};
+use super::memory::{DeviceBytes, OFFER, PeerBytes, SharedHost, offer};
 use crate::meeting::Meeting;
 use crate::types::{Rank, World};
+use std::sync::Arc;
 
 /// What holds the lanes; kept for as long as kernels may run.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for their drop")]
 enum Backing {
     Pinned(SharedHost),
-    Device { own: DeviceBytes, peers: Vec<PeerBytes> },
+    Device {
+        own: Arc<DeviceBytes>,
+        peers: Vec<PeerBytes>,
+    },
 }
 
 /// The lanes of one group.
@@ -164,23 +168,23 @@ fn open_device(
     meeting: &mut dyn Meeting,
     bytes: usize,
 ) -> Result<(Vec<u64>, Backing), GpuError> {
-    let own = DeviceBytes::new(device, bytes)?;
-    let handle = own.handle();
+    let own = Arc::new(DeviceBytes::new(device, bytes)?);
+    let offered = offer(&own);
     meeting.verdict(
         "export the inboxes",
-        handle.as_ref().map(drop).map_err(ToString::to_string),
+        offered.as_ref().map(drop).map_err(ToString::to_string),
     )?;
-    let handles = meeting.all_gather("inbox handles", &handle?)?;
+    let handles = meeting.all_gather("inbox handles", &offered?)?;
     let (mut bases, mut peers, mut wrong) = (Vec::new(), Vec::new(), Ok(()));
     for (rank, handle) in meeting.world().ranks().zip(handles) {
         if rank == meeting.rank() {
             bases.push(own.address());
             continue;
         }
-        let opened = match <[u8; 64]>::try_from(handle.as_slice()) {
+        let opened = match <[u8; OFFER]>::try_from(handle.as_slice()) {
             Ok(handle) => PeerBytes::open(device, &handle),
             Err(_) => Err(GpuError::Config(format!(
-                "rank {rank} gave an inbox handle of {} bytes, not 64",
+                "rank {rank} gave an inbox handle of {} bytes, not {OFFER}",
                 handle.len()
             ))),
         };
@@ -258,6 +262,7 @@ mod tests {
 
     const SHAPE: LaneShape = LaneShape {
         line_blocks: 4,
+        dense_tiles: 2,
         chunk_blocks: 4,
         slot_bytes: 4096,
     };

@@ -5,12 +5,18 @@ use std::str::FromStr;
 
 /// Bytes of a pack, the unit of all partitions.
 pub const PACK: u64 = 16;
-/// Packs that one warp carries as lines.
+/// Packs that one warp carries as sparse lines.
 pub const TILE_PACKS: u64 = 96;
 /// Bytes of a tile's 128 lines.
 pub const TILE_BYTES: u64 = 128 * 16;
-/// Tiles that one block owns in each half of a lane.
+/// Tiles of sparse lines that one block owns in each half of a lane.
 pub const TILES_A_BLOCK: u64 = 8;
+/// Packs that one warp carries as dense lines.
+pub const DENSE_TILE_PACKS: u64 = 224;
+/// Bytes of a tile's 256 dense lines.
+pub const DENSE_TILE_BYTES: u64 = 256 * 16;
+/// Warps of a block of lines, at most.
+pub const MAX_WARPS: u64 = 8;
 /// Distance of two blocks' flags.
 pub const FLAG_STRIDE: u64 = 128;
 
@@ -55,6 +61,8 @@ impl FromStr for InboxKind {
 pub struct LaneShape {
     /// Blocks that have lines.
     pub line_blocks: u32,
+    /// Tiles of dense lines that each of these blocks owns in each half; 0: the lane has none.
+    pub dense_tiles: u32,
     /// Blocks of every chunk launch.
     pub chunk_blocks: u32,
     /// Payload of one half's chunks, bytes; a multiple of `chunk_blocks` * 128.
@@ -67,9 +75,19 @@ impl LaneShape {
         u64::from(self.line_blocks) * TILES_A_BLOCK * TILE_BYTES
     }
 
+    /// Where the dense lines begin.
+    pub fn dense_offset(&self) -> u64 {
+        2 * self.line_half()
+    }
+
+    /// Bytes of one half's dense lines.
+    pub fn dense_half(&self) -> u64 {
+        u64::from(self.line_blocks) * u64::from(self.dense_tiles) * DENSE_TILE_BYTES
+    }
+
     /// Where the chunks' flags begin; the two halves' packs follow them.
     pub fn chunk_offset(&self) -> u64 {
-        2 * self.line_half()
+        self.dense_offset() + 2 * self.dense_half()
     }
 
     /// Bytes of the whole lane.
@@ -82,6 +100,11 @@ impl LaneShape {
         u64::from(self.line_blocks) * TILES_A_BLOCK * TILE_PACKS * PACK
     }
 
+    /// Most payload that dense lines can carry in one launch, bytes.
+    pub fn dense_capacity(&self) -> u64 {
+        u64::from(self.line_blocks) * u64::from(self.dense_tiles) * DENSE_TILE_PACKS * PACK
+    }
+
     /// Most payload that chunks can carry in one launch, bytes.
     pub fn chunk_capacity(&self) -> u64 {
         self.slot_bytes
@@ -91,6 +114,12 @@ impl LaneShape {
     pub fn check(&self) -> Result<(), String> {
         if self.line_blocks == 0 || self.chunk_blocks == 0 {
             return Err("a lane needs at least one block of lines and one of chunks".to_owned());
+        }
+        let dense = u64::from(self.dense_tiles);
+        if self.dense_half() > u64::from(u32::MAX) / 2 || dense > 1 << 15 || !dense.is_multiple_of(MAX_WARPS) {
+            return Err(format!(
+                "{dense} tiles of dense lines a block are too many, or not as many for each of {MAX_WARPS} warps"
+            ));
         }
         let step = u64::from(self.chunk_blocks) * 128;
         if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(step) {
@@ -109,15 +138,18 @@ mod tests {
 
     const SHAPE: LaneShape = LaneShape {
         line_blocks: 64,
+        dense_tiles: 8,
         chunk_blocks: 32,
         slot_bytes: 1 << 20,
     };
 
     #[test]
-    fn a_lane_holds_two_halves_of_lines_the_flags_and_two_slots() {
-        assert_eq!(SHAPE.line_half(), 1 << 20);
-        assert_eq!(SHAPE.bytes(), (2 << 20) + 32 * 128 + (2 << 20));
+    fn a_lane_holds_two_halves_of_each_form_of_lines_the_flags_and_two_slots() {
+        assert_eq!((SHAPE.line_half(), SHAPE.dense_half()), (1 << 20, 2 << 20));
+        assert_eq!((SHAPE.dense_offset(), SHAPE.chunk_offset()), (2 << 20, 6 << 20));
+        assert_eq!(SHAPE.bytes(), (6 << 20) + 32 * 128 + (2 << 20));
         assert_eq!(SHAPE.line_capacity(), 768 << 10);
+        assert_eq!(SHAPE.dense_capacity(), 1792 << 10);
     }
 
     /// The kernel's partition of a chunk launch: whole 128-byte shares that fit the block's region.
@@ -147,6 +179,14 @@ mod tests {
         assert!(
             LaneShape {
                 chunk_blocks: 0,
+                ..SHAPE
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            LaneShape {
+                dense_tiles: 12,
                 ..SHAPE
             }
             .check()

@@ -119,10 +119,15 @@ impl Mailbox {
     fn args(&self, group: &Group, call: &Transfer, done: u64, route: &Route) -> ExchangeArgs {
         let (lane_offset, half_bytes, counter) = match route.protocol {
             Protocol::Lines => (0, group.shape.line_half(), 0),
+            Protocol::Dense => (
+                group.shape.dense_offset(),
+                group.shape.dense_half(),
+                self.config.line_counters(),
+            ),
             Protocol::Chunks => (
                 group.shape.chunk_offset(),
                 group.shape.slot_bytes,
-                self.config.line_counters(),
+                2 * self.config.line_counters(),
             ),
         };
         let at = |lane: u64| if lane == 0 { 0 } else { lane + lane_offset };
@@ -222,26 +227,25 @@ impl SmallPath for Mailbox {
             0 => self.config.tuning,
             _ => self.config.tuning.scattering(),
         };
+        let fast = fast(transfer);
         let mut done = 0;
         while done < transfer.bytes {
-            let route = tuning.route(&group.shape, group.ranks.len(), transfer.bytes - done);
+            let left = transfer.bytes - done;
+            let plain = fast.is_some() && (left | transfer.recv_stride).is_multiple_of(PACK);
+            let route = tuning.route(&group.shape, group.ranks.len(), left, plain);
             let args = self.args(group, transfer, done, &route);
             // SAFETY: the lanes, state and control live as long as `self`; the buffers by the caller's word.
-            unsafe {
-                self.device
-                    .launch(&route, fast(transfer, done, route.bytes), &args, stream)?
-            };
+            unsafe { self.device.launch(&route, fast, &args, stream)? };
             done += route.bytes;
         }
         Ok(())
     }
 }
 
-/// The short kernel that may carry the part at `done`, if one may.
-fn fast(transfer: &Transfer, done: u64, bytes: u64) -> Option<Fast> {
-    let odd = (transfer.own + done) | (transfer.recv + done) | bytes | transfer.recv_stride;
-    let plain = transfer.send == transfer.own && transfer.send_stride == 0 && transfer.root.is_none();
-    if !plain || !odd.is_multiple_of(PACK) {
+/// The short kernels that are for such a call, if there are. All ranks answer alike.
+fn fast(transfer: &Transfer) -> Option<Fast> {
+    let same = transfer.send == transfer.own && transfer.send_stride == 0 && transfer.root.is_none();
+    if !same {
         return None;
     }
     match (transfer.mode, transfer.reduction) {

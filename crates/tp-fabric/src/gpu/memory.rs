@@ -2,19 +2,17 @@
 
 use super::device::Device;
 use super::error::{Doing, GpuError};
+use crate::host::{OpenError, lock};
 use crate::meeting::Meeting;
-use crate::region::Region;
 use crate::region::layout::PAGE;
+use crate::region::{Mapping, Region};
 use crate::types::Rank;
+use crate::wire::shm;
 use cudarc::driver::{CudaContext, result, sys};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use std::fs::{File, OpenOptions};
-use std::num::NonZeroUsize;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Page-locked host memory of this process, mapped by its GPU, zeroed.
 #[derive(Debug)]
@@ -79,83 +77,54 @@ impl Drop for PinnedBytes {
     }
 }
 
-/// One piece of host memory that all ranks of a host map and page-lock, zeroed.
+/// One piece of host memory that all ranks of a host map and page-lock, zeroed. Its file goes with the last rank that has
+/// it, however that ends.
 #[derive(Debug)]
 pub(crate) struct SharedHost {
     context: Arc<CudaContext>,
-    host: NonNull<std::ffi::c_void>,
-    bytes: NonZeroUsize,
-    registered: bool,
+    memory: Arc<Mapping>,
     device: u64,
 }
 
-// SAFETY: the host side never reads or writes the memory; only addresses are handed out.
-unsafe impl Send for SharedHost {}
-// SAFETY: as above.
-unsafe impl Sync for SharedHost {}
-
 impl SharedHost {
-    /// Rank 0 makes a file in `/dev/shm`, all map it, and its name is gone again before this returns.
+    /// At least `bytes`; all ranks call it at once.
     pub(crate) fn open(device: &Device, meeting: &mut dyn Meeting, bytes: usize) -> Result<Self, GpuError> {
-        let first = meeting.rank() == Rank(0);
-        let made = if first { Some(make_file(bytes)) } else { None };
-        let name = match &made {
-            Some(Ok((path, _))) => path.to_string_lossy().into_owned(),
-            _ => String::new(),
-        };
-        let name = meeting.broadcast("inbox name", name.as_bytes())?;
-        let path = PathBuf::from(String::from_utf8_lossy(&name).into_owned());
-        let mine = match made {
-            Some(made) => made.and_then(|(_, file)| Self::map(device, &file, bytes)),
-            None if name.is_empty() => Err(GpuError::Config("rank 0 has no shared memory".to_owned())),
-            None => open_file(&path).and_then(|file| Self::map(device, &file, bytes)),
+        let all: Vec<Rank> = meeting.world().ranks().collect();
+        let part = bytes.div_ceil(all.len()).next_multiple_of(PAGE);
+        let shared = shm::share(meeting, &all, part, part).map_err(|error| match error {
+            OpenError::Meeting(error) => GpuError::Meeting(error),
+            other => GpuError::Config(other.to_string()),
+        })?;
+        let mine = match shared {
+            Some((memory, _)) => Self::lock(device, memory),
+            None => Err(GpuError::Config("nobody to share inboxes with".to_owned())),
         };
         let verdict = meeting.verdict(
-            "map the shared inboxes",
+            "page-lock the shared inboxes",
             mine.as_ref().map(drop).map_err(ToString::to_string),
         );
-        if first && !name.is_empty() {
-            std::fs::remove_file(&path).doing(&format!("remove {}", path.display()))?;
-        }
         let shared = mine?;
         verdict?;
         Ok(shared)
     }
 
-    fn map(device: &Device, file: &File, bytes: usize) -> Result<Self, GpuError> {
+    fn lock(device: &Device, memory: Arc<Mapping>) -> Result<Self, GpuError> {
         device.bind()?;
-        let length =
-            NonZeroUsize::new(bytes).ok_or_else(|| GpuError::Config("an inbox of 0 bytes".to_owned()))?;
-        // SAFETY: a new mapping at an address of the system's choice.
-        let host = unsafe {
-            mmap(
-                None,
-                length,
-                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-                MapFlags::MAP_SHARED,
-                file,
-                0,
-            )
-        }
-        .map_err(std::io::Error::from)
-        .doing("map shared memory")?;
-        let mut this = Self {
-            context: Arc::clone(device.context()),
-            host,
-            bytes: length,
-            registered: false,
-            device: 0,
-        };
+        let (base, bytes) = (memory.base().as_ptr().cast(), memory.len());
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the mapping is `bytes` long and stays until `drop`, which unregisters it first.
-        unsafe { sys::cuMemHostRegister_v2(host.as_ptr(), bytes, flags) }
+        unsafe { sys::cuMemHostRegister_v2(base, bytes, flags) }
             .result()
             .doing(&format!(
                 "page-lock {bytes} bytes of shared memory (is `ulimit -l` large enough?)"
             ))?;
-        this.registered = true;
+        let mut this = Self {
+            context: Arc::clone(device.context()),
+            memory,
+            device: 0,
+        };
         // SAFETY: the memory was registered as mapped just now.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut this.device, host.as_ptr(), 0) }
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut this.device, base, 0) }
             .result()
             .doing("map shared memory on the GPU")?;
         Ok(this)
@@ -169,15 +138,10 @@ impl SharedHost {
 impl Drop for SharedHost {
     fn drop(&mut self) {
         self.context.record_err(self.context.bind_to_thread());
-        if self.registered {
-            // SAFETY: registered by `map`, once.
-            self.context
-                .record_err(unsafe { sys::cuMemHostUnregister(self.host.as_ptr()) }.result());
-        }
-        // SAFETY: mapped by `map` with this length; nobody has an address of it any more.
-        if let Err(error) = unsafe { munmap(self.host, self.bytes.get()) } {
-            tracing::warn!("failed to unmap the shared inboxes: {error}");
-        }
+        let base = self.memory.base().as_ptr().cast();
+        // SAFETY: registered by `lock`, once; kernels that use it have ended.
+        self.context
+            .record_err(unsafe { sys::cuMemHostUnregister(base) }.result());
     }
 }
 
@@ -235,34 +199,6 @@ impl Drop for LockedRegion {
     }
 }
 
-fn make_file(bytes: usize) -> Result<(PathBuf, File), GpuError> {
-    let mut tag = [0; 8];
-    getrandom::fill(&mut tag)
-        .map_err(|e| std::io::Error::other(e.to_string()))
-        .doing("draw a name for shared memory")?;
-    let path = Path::new("/dev/shm").join(format!("tp-inbox-{}-{}", std::process::id(), hex::encode(tag)));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .doing(&format!("create {}", path.display()))?;
-    if let Err(error) = file.set_len(bytes as u64) {
-        std::fs::remove_file(&path).doing(&format!("remove {}", path.display()))?;
-        return Err(error).doing(&format!("grow {} to {bytes} bytes", path.display()));
-    }
-    Ok((path, file))
-}
-
-fn open_file(path: &Path) -> Result<File, GpuError> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .doing(&format!("open {}", path.display()))
-}
-
 /// Device memory, zeroed; allocated so that other processes can open it.
 #[derive(Debug)]
 pub(crate) struct DeviceBytes {
@@ -292,7 +228,7 @@ impl DeviceBytes {
     }
 
     /// The 64 bytes by which another process opens it.
-    pub(crate) fn handle(&self) -> Result<[u8; 64], GpuError> {
+    fn handle(&self) -> Result<[u8; 64], GpuError> {
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the address begins an allocation of this process.
         unsafe { sys::cuIpcGetMemHandle(&mut handle, self.address) }
@@ -311,15 +247,93 @@ impl Drop for DeviceBytes {
     }
 }
 
+/// What another rank needs to open a rank's device memory: CUDA's handle, and which process and address it is of.
+pub(crate) const OFFER: usize = 64 + 16 + 8;
+
+/// A number that no other process has.
+fn this_process() -> Result<[u8; 16], GpuError> {
+    static NUMBER: OnceLock<[u8; 16]> = OnceLock::new();
+    if let Some(number) = NUMBER.get() {
+        return Ok(*number);
+    }
+    let mut number = [0; 16];
+    getrandom::fill(&mut number)
+        .map_err(|e| std::io::Error::other(e.to_string()))
+        .doing("draw a number for this process")?;
+    Ok(*NUMBER.get_or_init(|| number))
+}
+
+/// The memory that ranks of this process have offered, by address.
+static OFFERED: Mutex<BTreeMap<u64, Weak<DeviceBytes>>> = Mutex::new(BTreeMap::new());
+
+/// Offers memory to the other ranks, of this process and others.
+pub(crate) fn offer(memory: &Arc<DeviceBytes>) -> Result<[u8; OFFER], GpuError> {
+    let mut out = [0; OFFER];
+    out[..64].copy_from_slice(&memory.handle()?);
+    out[64..80].copy_from_slice(&this_process()?);
+    out[80..].copy_from_slice(&memory.address().to_le_bytes());
+    let mut offered = lock(&OFFERED);
+    offered.retain(|_, memory| memory.strong_count() > 0);
+    offered.insert(memory.address(), Arc::downgrade(memory));
+    Ok(out)
+}
+
+/// Device memory of another rank.
+#[derive(Debug)]
+pub(crate) enum PeerBytes {
+    /// Of a thread of this process.
+    Here(Arc<DeviceBytes>),
+    /// Of another process.
+    There(IpcBytes),
+}
+
+impl PeerBytes {
+    pub(crate) fn open(device: &Device, offer: &[u8; OFFER]) -> Result<Self, GpuError> {
+        let (mut handle, mut address) = ([0; 64], [0; 8]);
+        handle.copy_from_slice(&offer[..64]);
+        address.copy_from_slice(&offer[80..]);
+        // CUDA opens no handle in the process that made it.
+        if offer[64..80] != this_process()? {
+            return Ok(Self::There(IpcBytes::open(device, &handle)?));
+        }
+        let found = lock(&OFFERED)
+            .get(&u64::from_le_bytes(address))
+            .and_then(Weak::upgrade);
+        let memory = found.ok_or_else(|| GpuError::Config("another rank's inboxes are gone".to_owned()))?;
+        reach(device, &memory.context)?;
+        Ok(Self::Here(memory))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        match self {
+            Self::Here(memory) => memory.address(),
+            Self::There(memory) => memory.address,
+        }
+    }
+}
+
+/// Lets kernels of this GPU use the memory of another one's context in this process.
+fn reach(device: &Device, other: &Arc<CudaContext>) -> Result<(), GpuError> {
+    if device.context().cu_ctx() == other.cu_ctx() {
+        return Ok(());
+    }
+    device.bind()?;
+    // SAFETY: both contexts are alive.
+    match unsafe { sys::cuCtxEnablePeerAccess(other.cu_ctx(), 0) } {
+        sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+        other => other.result().doing("map another GPU's memory"),
+    }
+}
+
 /// Device memory of another process.
 #[derive(Debug)]
-pub(crate) struct PeerBytes {
+pub(crate) struct IpcBytes {
     context: Arc<CudaContext>,
     address: u64,
 }
 
-impl PeerBytes {
-    pub(crate) fn open(device: &Device, handle: &[u8; 64]) -> Result<Self, GpuError> {
+impl IpcBytes {
+    fn open(device: &Device, handle: &[u8; 64]) -> Result<Self, GpuError> {
         device.bind()?;
         let handle = sys::CUipcMemHandle {
             reserved: handle.map(|b| b as std::ffi::c_char),
@@ -335,13 +349,9 @@ impl PeerBytes {
             address,
         })
     }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
 }
 
-impl Drop for PeerBytes {
+impl Drop for IpcBytes {
     fn drop(&mut self) {
         self.context.record_err(self.context.bind_to_thread());
         // SAFETY: opened by `open`; kernels that use it have ended.

@@ -2,8 +2,8 @@
 //!
 //! [`Device`] is a GPU with the kernel image loaded. [`Mailbox`] joins the ranks of one host: every rank's kernel writes
 //! into *lanes* that the others' kernels read, in page-locked host memory or in the readers' device memory
-//! ([`InboxKind`]). Two protocols carry the bytes, [`Protocol::Lines`] for small payloads and [`Protocol::Chunks`] for
-//! large ones; the kernels say how they work, [`layout`] where their bytes lie, [`route`] which one a size takes.
+//! ([`InboxKind`]). Three protocols carry the bytes, [`Protocol::Lines`] and [`Protocol::Dense`] for small payloads and
+//! [`Protocol::Chunks`] for large ones; the kernels say how they work, [`layout`] where their bytes lie, [`route`] which one a size takes.
 
 pub mod args;
 mod backend;
@@ -16,6 +16,8 @@ mod device;
 mod error;
 mod lanes;
 pub mod layout;
+#[cfg(test)]
+mod lines_model;
 mod mailbox;
 mod memory;
 mod nccl;
@@ -37,6 +39,6 @@ pub use error::GpuError;
 pub use layout::{InboxKind, LaneShape};
 pub use mailbox::Mailbox;
 pub use open::{GpuConfig, Large, Opened, open};
-pub use route::{Protocol, Route, Tuning};
+pub use route::{LineTuning, Protocol, Route, Tuning};
 pub use transfer::{Pairing, SmallPath, Transfer, Who};
 pub use work::{Graph, Work};

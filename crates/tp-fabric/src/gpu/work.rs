@@ -18,6 +18,9 @@ pub struct Graph {
     graph: CudaGraph,
 }
 
+// SAFETY: the driver's handles belong to no thread; whoever owns the graph uses it alone.
+unsafe impl Send for Graph {}
+
 impl Work {
     /// A new stream of this GPU.
     ///

@@ -97,7 +97,7 @@ impl Backing {
 /// Memory that the ranks of `group` share, and its file: `stride` bytes for each in the group's order, the first `backed` of
 /// them backed with memory when this returns, and room for the rest where the file system says what it has; none where this
 /// rank is alone in its group. Collective over `meeting`: every rank names the group that it is in, ascending.
-pub(super) fn share(
+pub(crate) fn share(
     meeting: &mut dyn Meeting,
     group: &[Rank],
     stride: usize,

@@ -11,7 +11,7 @@ use crate::host::{Launch, Message, RankProcess, What};
 use crate::os;
 use crate::plan::symbol::{self, Values};
 use crate::plan::{Command, Expect, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tp_receipt::control::{BEAT_EVERY_S, LEASE_LIMIT_S, Order, SCHEMA as START_SCHEMA, Start};
@@ -46,6 +46,8 @@ pub(super) struct Trial<'a> {
     heard: Heard,
     exits: BTreeMap<u32, Exit>,
     noise: BTreeMap<u32, usize>,
+    /// What each rank's NCCL has said of its network.
+    nccl_words: BTreeSet<(u32, String)>,
     /// The rails that this attempt's ranks named.
     own_picks: Picks,
     clocks: Clocks,
@@ -68,6 +70,7 @@ impl<'a> Trial<'a> {
             heard: Heard::default(),
             exits: BTreeMap::new(),
             noise: BTreeMap::new(),
+            nccl_words: BTreeSet::new(),
             own_picks: Picks::default(),
             clocks: Clocks::default(),
             interrupts: 0,
@@ -308,8 +311,11 @@ impl<'a> Trial<'a> {
                 self.act(&actions);
             }
             What::Noise { line, why } => {
-                self.hear_nccl(rank, &line, picks);
                 ledger.log(rank, format!("[not an event: {why}] {line}\n").as_bytes())?;
+                // NCCL writes to standard output where nobody sends it elsewhere.
+                if self.hear_nccl(rank, &line, ledger, picks)? {
+                    return Ok(());
+                }
                 let count = self.noise.entry(rank).or_default();
                 *count += 1;
                 if *count <= NOISE_WARNINGS {
@@ -325,7 +331,7 @@ impl<'a> Trial<'a> {
                 ledger.log(rank, &said.bytes)?;
                 self.heard.lines(rank, &said.bytes);
                 for line in String::from_utf8_lossy(&said.bytes).lines() {
-                    self.hear_nccl(rank, line, picks);
+                    self.hear_nccl(rank, line, ledger, picks)?;
                 }
             }
             What::Ended(ended) => {
@@ -345,13 +351,26 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// What counts is what NCCL does, not what it was told.
-    fn hear_nccl(&mut self, rank: u32, line: &str, picks: &Picks) {
+    /// What counts is what NCCL does, not what it was told: its words on the network are kept as events, each once a rank, and
+    /// held against the pick. Whether the line is such a one.
+    fn hear_nccl(&mut self, rank: u32, line: &str, ledger: &mut Ledger, picks: &Picks) -> Result<bool, Error> {
+        let Some(text) = tp_hca::nccl_log::network(line) else {
+            return Ok(false);
+        };
+        if self.nccl_words.insert((rank, text.to_owned())) {
+            let log = Log {
+                level: "info".into(),
+                code: Some("nccl-net".into()),
+                text: shortened(text),
+            };
+            self.say(ledger, Some(rank), Kind::Log(log))?;
+        }
         if let Some(problem) = picks.nccl_difference(rank, line)
             && !self.judge.errors.contains(&problem)
         {
             self.judge.errors.push(problem);
         }
+        Ok(true)
     }
 
     fn hear_event(&mut self, rank: u32, kind: &Kind, now: Instant) -> Vec<Action> {
