@@ -198,5 +198,10 @@ fn on_the_group(command: &Command, sources: &mut Sources, sink: &Sink) -> Result
     };
     group::introduce(&settings, sink)?;
     let rdma = hca::rdma(sources, &settings, sink);
+    sink.keep_apart().map_err(|e| {
+        Refusal::cannot(format!(
+            "failed to keep the events apart from libraries' output: {e}"
+        ))
+    })?;
     group::run(&job, &settings, rdma, sink)
 }

@@ -2,9 +2,11 @@
 //! output.
 
 use serde_json::{Map, Value};
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use tp_receipt::event::{Check, Event, Kind, Log, Outcome, Summary};
 
@@ -19,6 +21,8 @@ pub struct Sink {
 
 struct Inner {
     events: bool,
+    /// Standard output under a descriptor of the events' own.
+    own: OnceLock<File>,
     rank: AtomicU32,
     began: Instant,
     /// One line at a time on either stream, so that an event is never torn by another thread's.
@@ -35,6 +39,7 @@ impl Sink {
     pub fn new(events: bool) -> Self {
         let inner = Inner {
             events,
+            own: OnceLock::new(),
             rank: AtomicU32::new(NOBODY),
             began: Instant::now(),
             turn: Mutex::new(()),
@@ -46,6 +51,17 @@ impl Sink {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// From here on what libraries print on standard output goes to standard error, and the events go on where they went: a
+    /// library's line (NCCL's, with `NCCL_DEBUG`) would tear them. A program that this one becomes has no standard output then.
+    pub fn keep_apart(&self) -> io::Result<()> {
+        if self.inner.events && self.inner.own.get().is_none() {
+            let own = io::stdout().as_fd().try_clone_to_owned()?;
+            nix::unistd::dup2_stdout(io::stderr())?;
+            let _ = self.inner.own.set(File::from(own));
+        }
+        Ok(())
     }
 
     /// From here on events and lines carry this rank.
@@ -92,8 +108,13 @@ impl Sink {
         line.push('\n');
         let written = {
             let _turn = self.inner.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut out = std::io::stdout().lock();
-            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+            match self.inner.own.get() {
+                Some(mut own) => own.write_all(line.as_bytes()),
+                None => {
+                    let mut out = io::stdout().lock();
+                    out.write_all(line.as_bytes()).and_then(|()| out.flush())
+                }
+            }
         };
         // The run goes on, its peers depend on it; but nobody shall take the record for a whole one.
         if let Err(error) = written

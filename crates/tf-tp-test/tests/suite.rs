@@ -46,7 +46,12 @@ fn suite(world: u32, wire: &str) {
         }
         assert_eq!(of("core", "passed") > 0, world == 2);
         assert!(of("extended", "passed") > 250, "{counts:?}");
-        assert_eq!(of("extended", "skipped") > 0, world == 1, "{counts:?}");
+        // The large matrices of world 4 are for GPUs.
+        assert_eq!(
+            of("extended", "skipped") > 0,
+            matches!(world, 1 | 4),
+            "{counts:?}"
+        );
         let all: usize = counts.values().sum();
         let (passed, failed, skipped) = ended.summary();
         assert_eq!((passed + failed + skipped) as usize, all, "a total hides a check");

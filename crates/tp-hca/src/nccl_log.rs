@@ -123,18 +123,30 @@ mod tests {
             Some("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1_dma:1:3:0/RoCE [RO]; OOB eth0:192.0.2.1<0>")
         );
         for (line, wanted) in [
-            ("h:7:9 [0] NCCL INFO NET/IB : No device found.", Some("NET/IB : No device found.")),
+            (
+                "h:7:9 [0] NCCL INFO NET/IB : No device found.",
+                Some("NET/IB : No device found."),
+            ),
             (
                 "h:7:9 [0] NCCL INFO NET/Socket : Using [0]lo:127.0.0.1<0>\n",
                 Some("NET/Socket : Using [0]lo:127.0.0.1<0>"),
             ),
-            ("h:7:9 [0] NCCL INFO Using network Socket", Some("Using network Socket")),
+            (
+                "h:7:9 [0] NCCL INFO Using network Socket",
+                Some("Using network Socket"),
+            ),
             (
                 "h:7:9 [0] NCCL INFO Initialized NET plugin Socket. Using network Socket",
                 Some("Using network Socket"),
             ),
-            ("h:7:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so.", None),
-            ("h:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", None),
+            (
+                "h:7:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so.",
+                None,
+            ),
+            (
+                "h:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
+                None,
+            ),
             ("NET/IB : Using [0]a:1/RoCE", None),
         ] {
             assert_eq!(said(line).as_deref(), wanted, "{line}");

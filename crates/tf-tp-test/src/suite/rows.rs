@@ -48,7 +48,8 @@ pub fn run(on: &dyn Collectives, room: &Room, stream: Stream) -> Result<(), Wron
         )));
     }
     let views: Vec<&[u8]> = matrices.iter().map(Vec::as_slice).collect();
-    let wanted = oracle::reduce(&views, DType::F32, ReduceOp::Sum).map_err(|e| Wrong::Answer(e.to_string()))?;
+    let wanted =
+        oracle::reduce(&views, DType::F32, ReduceOp::Sum).map_err(|e| Wrong::Answer(e.to_string()))?;
     match all.iter().zip(&wanted).position(|(a, b)| a != b) {
         Some(at) => Err(Wrong::Answer(format!(
             "row {} has other bits than the oracle's",
@@ -67,6 +68,8 @@ fn sum(on: &dyn Collectives, room: &Room, stream: Stream, data: &[u8]) -> Result
     // SAFETY: both buffers hold the data and outlive the wait for the stream.
     let called = unsafe { on.all_reduce(from, to, count, DType::F32, ReduceOp::Sum, stream) };
     let ended = on.synchronize(stream);
-    called.and(ended).map_err(|error| Wrong::Transport(error.to_string()))?;
+    called
+        .and(ended)
+        .map_err(|error| Wrong::Transport(error.to_string()))?;
     recv.read().map_err(Wrong::Transport)
 }

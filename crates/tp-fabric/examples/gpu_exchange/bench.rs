@@ -138,7 +138,12 @@ impl<'a> Table<'a> {
 
     /// Each timed graph follows another one in the stream, so that the ranks are in step when it begins and the time of
     /// the host's launch does not count.
-    pub(crate) fn graph(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
+    pub(crate) fn graph(
+        &self,
+        scene: &mut Scene,
+        operation: Operation,
+        bytes: usize,
+    ) -> Result<Figures, GpuError> {
         let graph = self.capture(operation, bytes)?;
         let launch = || graph.launch().map_err(|e| driver("launch a graph", e));
         self.time(launch)?;
@@ -168,13 +173,8 @@ impl<'a> Table<'a> {
         Ok(graph)
     }
 
-    pub(crate) fn one(&self) -> Result<(), GpuError> {
-        self.call(Operation::AllReduce, 4096)?;
-        self.stream.synchronize().map_err(|e| driver("synchronize", e))
-    }
-
     /// Calls one by one, `batch` between two events.
-    pub(crate) fn eager(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
+    fn eager(&self, scene: &mut Scene, operation: Operation, bytes: usize) -> Result<Figures, GpuError> {
         let batch = 10;
         for _ in 0..10 {
             self.call(operation, bytes)?;

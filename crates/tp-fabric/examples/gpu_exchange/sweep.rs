@@ -40,7 +40,10 @@ fn lines(form: &'static str, warps: u32, tiles: u64, pause: u32) -> (String, Cha
             _ => tuning.sparse = cut,
         }
     };
-    (format!("{form} {warps} warps of {tiles}, pause {pause}"), Box::new(change))
+    (
+        format!("{form} {warps} warps of {tiles}, pause {pause}"),
+        Box::new(change),
+    )
 }
 
 /// Dense lines of one tile a warp, whose warps write in turn.
@@ -61,7 +64,7 @@ fn turns(warps: u32, pause: u32, stagger: u32) -> (String, Change) {
 fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
     let mut plans: Vec<(String, Change)> = vec![("as routed".to_owned(), Box::new(|_: &mut Tuning| {}))];
     if world > 2 && kind == InboxKind::PinnedHost {
-        for stagger in [360, 720, 1080, 1440] {
+        for stagger in [360, 720, 1080] {
             for (shots, two_shot_min) in [("one", u64::MAX), ("two", 0)] {
                 let (name, change) = turns(1, 900, stagger);
                 plans.push((
@@ -98,11 +101,10 @@ fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
     if kind == InboxKind::Device {
         plans.extend([1, 2, 4, 8].map(|warps| lines("dense", warps, 1, 0)));
     } else {
-        for stagger in [320, 340, 360, 380] {
-            for pause in [600, 750, 900] {
+        for stagger in [0, 240, 360, 480] {
+            for pause in [600, 900] {
                 plans.push(turns(1, pause, stagger));
             }
-            plans.push(turns(2, 900, stagger));
         }
     }
     for (warps, chunk) in [(7, 8 << 10), (7, 16 << 10), (7, 32 << 10)] {
@@ -117,40 +119,7 @@ fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
     plans
 }
 
-pub(crate) fn probe(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
-    for plan in std::env::var("PROBE").unwrap_or_default().split(';') {
-        let mailbox = scene.mailbox(kind, |_| {})?;
-        let table = Table::new(scene, &mailbox)?;
-        scene.meeting.barrier("buffers")?;
-        let mut told = String::new();
-        for step in plan.split(',') {
-            let (how, bytes) = step.split_at(1);
-            let bytes: usize = bytes.parse().unwrap_or(8);
-            let us = match how {
-                "g" => table.graph(scene, Operation::AllReduce, bytes)?.median,
-                "x" => {
-                    for _ in 0..bytes {
-                        table.one()?;
-                    }
-                    0.0
-                }
-                "a" => table.graph(scene, Operation::AllGather, bytes)?.median,
-                _ => table.eager(scene, Operation::AllReduce, bytes)?.median,
-            };
-            told += &format!(" {step}={us:.2}");
-        }
-        if scene.first() {
-            println!("probe{told}");
-        }
-        scene.meeting.barrier("end of a plan")?;
-    }
-    Ok(())
-}
-
 pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
-    if std::env::var("PROBE").is_ok() {
-        return probe(scene, kind);
-    }
     if scene.first() {
         let heads: Vec<String> = SIZES.iter().map(|s| format!("{} KiB", s >> 10)).collect();
         println!(
@@ -164,7 +133,11 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
         let table = Table::new(scene, &mailbox)?;
         let mut cells = Vec::new();
         // Lines of large payloads through pinned memory would take most of the time, and are not what they are for.
-        let most = if kind == InboxKind::PinnedHost && !name.starts_with("chunks") { 512 << 10 } else { 4 << 20 };
+        let most = if kind == InboxKind::PinnedHost && !name.starts_with("chunks") {
+            512 << 10
+        } else {
+            4 << 20
+        };
         for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
             cells.push(format!(
                 "{:.2}",

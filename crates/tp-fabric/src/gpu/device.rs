@@ -179,14 +179,20 @@ impl Device {
         let aligned = (args.own | args.recv).is_multiple_of(PACK);
         let whole = aligned && (args.bytes | args.recv_stride).is_multiple_of(PACK);
         let (set, brief) = match (route.protocol, fast) {
-            (Protocol::Lines, Some(fast)) if whole && route.rounds > 1 => (&kernels.tiles[fast as usize][..], true),
+            (Protocol::Lines, Some(fast)) if whole && route.rounds > 1 => {
+                (&kernels.tiles[fast as usize][..], true)
+            }
             (Protocol::Lines, Some(fast)) if whole => (&kernels.fast[fast as usize][..], true),
             (Protocol::Lines, _) => (&kernels.lines[..], false),
             (Protocol::Dense, Some(fast)) if !aligned => (&kernels.dense_anywhere[fast as usize][..], true),
-            (Protocol::Dense, Some(fast)) if route.rounds > 1 => (&kernels.dense_tiles[fast as usize][..], true),
+            (Protocol::Dense, Some(fast)) if route.rounds > 1 => {
+                (&kernels.dense_tiles[fast as usize][..], true)
+            }
             (Protocol::Dense, Some(fast)) => (&kernels.dense[fast as usize][..], true),
             (Protocol::Dense, None) => {
-                return Err(GpuError::Config("a call that dense lines do not carry".to_owned()));
+                return Err(GpuError::Config(
+                    "a call that dense lines do not carry".to_owned(),
+                ));
             }
             (Protocol::Chunks, _) => (&kernels.chunks[..], false),
         };

@@ -116,7 +116,8 @@ impl LaneShape {
             return Err("a lane needs at least one block of lines and one of chunks".to_owned());
         }
         let dense = u64::from(self.dense_tiles);
-        if self.dense_half() > u64::from(u32::MAX) / 2 || dense > 1 << 15 || !dense.is_multiple_of(MAX_WARPS) {
+        if self.dense_half() > u64::from(u32::MAX) / 2 || dense > 1 << 15 || !dense.is_multiple_of(MAX_WARPS)
+        {
             return Err(format!(
                 "{dense} tiles of dense lines a block are too many, or not as many for each of {MAX_WARPS} warps"
             ));

@@ -89,8 +89,13 @@ impl Rank {
             block.reads = (0..carried).collect();
             block.writes = (0..carried).map(|tile| (tile, Some(self.number))).collect();
             // The kernels' `refreshes`.
-            if rules.refresh.is_some_and(|every| block.sequence & (every - 1) < 2) {
-                block.writes.extend((carried..BLOCK_TILES).map(|tile| (tile, None)));
+            if rules
+                .refresh
+                .is_some_and(|every| block.sequence & (every - 1) < 2)
+            {
+                block
+                    .writes
+                    .extend((carried..BLOCK_TILES).map(|tile| (tile, None)));
             }
         }
     }

@@ -27,8 +27,12 @@ const PROBE_SEED: u64 = 0x7072_6f62;
 /// Bytes of the comparison's calls: by lines, by chunks, with an odd end.
 const PROBE_BYTES: [usize; 3] = [4096, 65_552, 1 << 20];
 /// Largest payload of the small path where nobody sets it, bytes: where NCCL over the same GPUs becomes as fast.
-const ROUTE_MAX_PINNED: u64 = 256 << 10;
+const ROUTE_MAX_PINNED: u64 = 1 << 20;
+/// The same where somebody chose pinned inboxes although the GPUs can map each other, as NCCL then does.
+const ROUTE_MAX_PINNED_NEAR: u64 = 64 << 10;
 const ROUTE_MAX_DEVICE: u64 = 4 << 20;
+/// The same for two ranks.
+const ROUTE_MAX_DEVICE_TWO: u64 = 16 << 20;
 const ROUTE_MAX_POSTED: u64 = 256 << 10;
 
 /// Who carries payloads beyond the small path's largest.
@@ -99,7 +103,9 @@ pub fn open(meeting: &mut dyn Meeting, cfg: &GpuConfig) -> Result<Opened, GpuErr
     let nccl = open_nccl(meeting, &device, cfg, &place, must, &mut notes)?;
     let route_max = cfg.route_max.unwrap_or(match (cfg.kind, place.inbox(cfg.inbox)) {
         (BackendKind::Roce, _) => ROUTE_MAX_POSTED,
+        (_, InboxKind::Device) if meeting.world().0 == 2 => ROUTE_MAX_DEVICE_TWO,
         (_, InboxKind::Device) => ROUTE_MAX_DEVICE,
+        (_, InboxKind::PinnedHost) if place.mappable => ROUTE_MAX_PINNED_NEAR,
         (_, InboxKind::PinnedHost) => ROUTE_MAX_PINNED,
     });
     let (rank, world) = (meeting.rank(), meeting.world());

@@ -196,7 +196,9 @@ impl Tuning {
     /// A launch of dense lines; `bytes` fits [`LaneShape::dense_capacity`].
     fn dense(&self, shape: &LaneShape, bytes: u64) -> Route {
         let (blocks, tiles) = (shape.line_blocks, u64::from(shape.dense_tiles));
-        let (grid, threads, rounds) = self.dense.cut(blocks, tiles, DENSE_TILE_PACKS, SEVERAL_MAX, bytes);
+        let (grid, threads, rounds) = self
+            .dense
+            .cut(blocks, tiles, DENSE_TILE_PACKS, SEVERAL_MAX, bytes);
         Route {
             protocol: Protocol::Dense,
             grid,
@@ -240,7 +242,14 @@ impl LineTuning {
     }
 
     /// Grid, threads of a block and tiles of a warp, for at most `blocks` blocks of `block_tiles` tiles each.
-    fn cut(&self, blocks: u32, block_tiles: u64, tile_packs: u64, members: usize, bytes: u64) -> (u32, u32, u32) {
+    fn cut(
+        &self,
+        blocks: u32,
+        block_tiles: u64,
+        tile_packs: u64,
+        members: usize,
+        bytes: u64,
+    ) -> (u32, u32, u32) {
         let tiles = bytes.div_ceil(PACK).div_ceil(tile_packs).max(1);
         let rounds = match bytes {
             _ if members > SEVERAL_MAX => 1,
@@ -314,7 +323,10 @@ mod tests {
                 }
                 for bytes in (1..=capacity).step_by(997).chain([capacity]) {
                     let route = tuning.route(&SHAPE, members, bytes, true);
-                    assert_eq!((route.protocol == Protocol::Dense, route.bytes), (lines == 256, bytes));
+                    assert_eq!(
+                        (route.protocol == Protocol::Dense, route.bytes),
+                        (lines == 256, bytes)
+                    );
                     assert!(
                         route.grid <= SHAPE.line_blocks && route.threads <= 256,
                         "{bytes}: {route:?}"
@@ -345,7 +357,8 @@ mod tests {
             dense_max: 1 << 20,
             ..Tuning::of(InboxKind::PinnedHost)
         };
-        let protocol = |shape: &LaneShape, members, bytes, plain| tuning.route(shape, members, bytes, plain).protocol;
+        let protocol =
+            |shape: &LaneShape, members, bytes, plain| tuning.route(shape, members, bytes, plain).protocol;
         assert_eq!(protocol(&SHAPE, 4, 65_536, true), Protocol::Dense);
         assert_eq!(protocol(&SHAPE, 4, 65_536, false), Protocol::Lines);
         assert_eq!(protocol(&SHAPE, 5, 65_536, true), Protocol::Lines);
@@ -359,7 +372,12 @@ mod tests {
     }
 
     /// The kernels' `share_of`, in one half of a lane: the first pack of a thread and its first line.
-    fn share(route: &Route, packs: u64, lines: u64, (block, warp, round, lane): (u64, u64, u64, u64)) -> (u64, u64) {
+    fn share(
+        route: &Route,
+        packs: u64,
+        lines: u64,
+        (block, warp, round, lane): (u64, u64, u64, u64),
+    ) -> (u64, u64) {
         let (warps, rounds) = (u64::from(route.threads / 32), u64::from(route.rounds));
         let in_block = warp + round * warps;
         (
@@ -404,14 +422,24 @@ mod tests {
                 if tile_lines == 256 && members > SEVERAL_MAX {
                     continue;
                 }
-                let half = if tile_lines == 256 { SHAPE.dense_half() } else { SHAPE.line_half() };
+                let half = if tile_lines == 256 {
+                    SHAPE.dense_half()
+                } else {
+                    SHAPE.line_half()
+                };
                 for bytes in [
                     1, 16, 1000, 1536, 4096, 65_536, 98_304, 200_000, 262_160, 524_288, capacity,
                 ] {
                     let route = tuning.route(&SHAPE, members, bytes, true);
                     let (packs, lines) = carried(&route, tile_packs, tile_lines, half);
-                    assert!(packs.iter().all(|times| *times == 1), "{kind}, {bytes}: {route:?}");
-                    assert!(lines.iter().all(|times| *times <= 1), "{kind}, {bytes}: {route:?}");
+                    assert!(
+                        packs.iter().all(|times| *times == 1),
+                        "{kind}, {bytes}: {route:?}"
+                    );
+                    assert!(
+                        lines.iter().all(|times| *times <= 1),
+                        "{kind}, {bytes}: {route:?}"
+                    );
                 }
             }
         }
@@ -420,7 +448,7 @@ mod tests {
     #[test]
     fn large_payloads_go_as_chunks_slot_by_slot() {
         let tuning = Tuning::of(InboxKind::PinnedHost);
-        let route = tuning.route(&SHAPE, 2, 5 << 20, true);
+        let route = tuning.route(&SHAPE, 2, 5 << 20, false);
         assert_eq!(
             (route.protocol, route.bytes, route.grid),
             (Protocol::Chunks, 1 << 20, 32)

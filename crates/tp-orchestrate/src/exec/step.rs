@@ -353,7 +353,13 @@ impl<'a> Trial<'a> {
 
     /// What counts is what NCCL does, not what it was told: its words on the network are kept as events, each once a rank, and
     /// held against the pick. Whether the line is such a one.
-    fn hear_nccl(&mut self, rank: u32, line: &str, ledger: &mut Ledger, picks: &Picks) -> Result<bool, Error> {
+    fn hear_nccl(
+        &mut self,
+        rank: u32,
+        line: &str,
+        ledger: &mut Ledger,
+        picks: &Picks,
+    ) -> Result<bool, Error> {
         let Some(text) = tp_hca::nccl_log::network(line) else {
             return Ok(false);
         };
