@@ -113,6 +113,9 @@ mod tests {
             ]
         );
         assert_eq!(using("NCCL INFO NET/IB : No device found."), None);
+        // What NCCL 2.28.9 goes on to say on a host without a device.
+        let none = "h:1:2 [0] NCCL INFO NET/IB : Using [RO]; OOB lo:127.0.0.1<0>";
+        assert_eq!(using(none), Some(Vec::new()));
     }
 
     #[test]
