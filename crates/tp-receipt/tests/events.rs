@@ -230,13 +230,13 @@ proptest! {
     #[test]
     fn passed_checks_are_read_as_they_were_written(
         arm in text(), step in text(), attempt in 1u32..9, rank: u32, checks in vec(any::<(u32, u32)>(), 0..4),
-        t in vec(number(), 0..6), first: u32, group in text(), names in vec(text(), 0..4), extra in extra(),
+        times in vec(number(), 0..6), first: u32, group in text(), names in vec(text(), 0..4), extra in extra(),
     ) {
         let key = StepKey { arm, step, attempt };
         let names = Record::CheckNames(CheckNames { key: key.clone(), first, group, names, extra: extra.clone() });
         prop_assert_eq!(Record::parse(&names.to_line()).unwrap(), names);
         for extra in [Map::new(), extra] {
-            let passed = Passed { key: key.clone(), rank, checks: checks.clone(), t: t.clone(), extra };
+            let passed = Passed { key: key.clone(), rank, checks: checks.clone(), times: times.clone(), extra };
             let passed = Record::Passed(passed);
             prop_assert_eq!(Record::parse(&passed.to_line()).unwrap(), passed);
         }

@@ -85,7 +85,7 @@ fn checks(dir: &Path) -> BTreeMap<u32, Vec<(String, String, Outcome, f64)>> {
             }
             Record::Passed(passed) => {
                 let numbers = passed.checks.iter().flat_map(|(first, last)| *first..=*last);
-                for (number, t) in numbers.zip(&passed.t) {
+                for (number, t) in numbers.zip(&passed.times) {
                     let (name, group) = named[number as usize].clone();
                     out.entry(passed.rank)
                         .or_default()
@@ -206,7 +206,7 @@ fn checks_without_a_name_and_names_out_of_order_are_broken() {
     let key = r#""arm":"none","step":"suite-host","attempt":1"#;
     let lines = [
         (
-            format!(r#"{{"record":"passed",{key},"rank":0,"checks":[[0,5]],"t":[1,1,1,1,1,1]}}"#),
+            format!(r#"{{"record":"passed",{key},"rank":0,"checks":[[0,5]],"times":[1,1,1,1,1,1]}}"#),
             "and 0 have a name",
         ),
         (
@@ -214,7 +214,7 @@ fn checks_without_a_name_and_names_out_of_order_are_broken() {
             "go on with number 4",
         ),
         (
-            r#"{"record":"passed","arm":"none","step":"never","attempt":1,"rank":0,"checks":[],"t":[]}"#
+            r#"{"record":"passed","arm":"none","step":"never","attempt":1,"rank":0,"checks":[],"times":[]}"#
                 .to_owned(),
             "never began",
         ),

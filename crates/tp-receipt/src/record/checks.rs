@@ -33,7 +33,7 @@ pub struct Passed {
     /// Numbers of the checks in the order in which they came, as ranges: first and last.
     pub checks: Vec<(u32, u32)>,
     /// Seconds since the step began on this rank, monotonic clock, one for each check.
-    pub t: Vec<f64>,
+    pub times: Vec<f64>,
     /// Fields of a later version.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -76,11 +76,11 @@ impl Groups {
             }
             all += u64::from(last - first) + 1;
         }
-        if all != passed.t.len() as u64 {
+        if all != passed.times.len() as u64 {
             return Err(format!(
                 "rank {} passed {all} checks at {} times",
                 passed.rank,
-                passed.t.len()
+                passed.times.len()
             ));
         }
         let mut counts: Vec<(&str, u64)> = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
             key: StepKey::new("none", "suite-host", 1),
             rank: 3,
             checks: checks.to_vec(),
-            t: vec![0.5; times],
+            times: vec![0.5; times],
             extra: Map::new(),
         }
     }

@@ -123,7 +123,7 @@ struct PassedLine<'a> {
     attempt: u32,
     rank: u32,
     checks: Vec<(u32, u32)>,
-    t: Vec<f64>,
+    times: Vec<f64>,
 }
 
 impl From<PassedLine<'_>> for Passed {
@@ -132,7 +132,7 @@ impl From<PassedLine<'_>> for Passed {
             key: StepKey::new(line.arm, line.step, line.attempt),
             rank: line.rank,
             checks: line.checks,
-            t: line.t,
+            times: line.times,
             extra: Map::new(),
         }
     }

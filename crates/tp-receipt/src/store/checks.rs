@@ -26,7 +26,7 @@ pub(super) struct Checks {
 #[derive(Default)]
 struct Waiting {
     checks: Vec<(u32, u32)>,
-    t: Vec<f64>,
+    times: Vec<f64>,
 }
 
 impl Checks {
@@ -57,7 +57,7 @@ impl Checks {
             Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
             _ => waiting.checks.push((number, number)),
         }
-        waiting.t.push(event.t);
+        waiting.times.push(event.t);
         self.count += 1;
         true
     }
@@ -92,13 +92,13 @@ impl Checks {
             return Vec::new();
         }
         let mut out = self.names(key);
-        for (rank, Waiting { checks, t }) in waiting {
-            self.count -= t.len();
+        for (rank, Waiting { checks, times }) in waiting {
+            self.count -= times.len();
             out.push(Record::Passed(Passed {
                 key: key.clone(),
                 rank,
                 checks,
-                t,
+                times,
                 extra: Map::new(),
             }));
         }
