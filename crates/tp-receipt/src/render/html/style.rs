@@ -59,7 +59,7 @@ svg .port { fill:var(--partbg); stroke:var(--line); } svg .port.on { fill:var(--
 svg .rail { fill:none; stroke:var(--ok); stroke-width:2; }
 svg polyline { fill:none; stroke-width:2; } svg .range { stroke-width:1; opacity:.55; }
 .legend { list-style:none; padding:0; margin:.35rem 0; display:grid;
-  grid-template-columns:repeat(auto-fill,minmax(min(100%,10.5rem),1fr)); gap:.25rem .75rem; font-size:.87em; }
+  grid-template-columns:repeat(auto-fill,minmax(min(100%,13rem),1fr)); gap:.25rem .75rem; font-size:.87em; }
 svg .mark { fill:var(--card); stroke-width:1.5; }
 .legend svg { width:2rem; display:inline-block; vertical-align:middle; margin-right:.3rem; }
 .c0 { stroke:var(--s0); } .c1 { stroke:var(--s1); } .c2 { stroke:var(--s2); } .c3 { stroke:var(--s3); }
