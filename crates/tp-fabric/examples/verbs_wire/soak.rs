@@ -4,7 +4,7 @@ use crate::{Outcome, PATIENCE, device, on_both, open};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tp_fabric::collective::Call;
 use tp_fabric::local::LocalMeeting;
 use tp_fabric::meeting::Meeting;
@@ -35,6 +35,18 @@ impl Held {
             threads: count("/proc/self/task")?,
             objects: objects()?,
         })
+    }
+
+    /// What is held once a thread on its way out has left the kernel's list, which may be after its work was waited for.
+    fn settled(before: &Self) -> Outcome<Self> {
+        let began = Instant::now();
+        loop {
+            let now = Self::now()?;
+            if now == *before || began.elapsed() > Duration::from_secs(5) {
+                return Ok(now);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -67,7 +79,7 @@ pub fn run(operations: usize, sessions: usize) -> Outcome {
     let opened = began.elapsed();
     let began = Instant::now();
     let grown = session(operations, 2)?;
-    let after = Held::now()?;
+    let after = Held::settled(&before)?;
     if before != after {
         return Err(format!("before: {before:?}; after: {after:?}").into());
     }
