@@ -37,12 +37,13 @@ impl Held {
         })
     }
 
-    /// What is held once a thread on its way out has left the kernel's list, which may be after its work was waited for.
-    fn settled(before: &Self) -> Outcome<Self> {
+    /// What is held once no more than so many threads are left: one on its way out leaves the kernel's list after its
+    /// work was waited for.
+    fn settled(threads: usize) -> Outcome<Self> {
         let began = Instant::now();
         loop {
             let now = Self::now()?;
-            if now == *before || began.elapsed() > Duration::from_secs(5) {
+            if now.threads <= threads || began.elapsed() > Duration::from_secs(5) {
                 return Ok(now);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -70,8 +71,9 @@ fn resident_kib() -> Outcome<usize> {
 pub fn run(operations: usize, sessions: usize) -> Outcome {
     let _library = Arc::new(Verbs::load(&Search::from_env())?);
     device('A', 0)?;
+    let alone = Held::now()?.threads;
     session(1, 2)?;
-    let before = Held::now()?;
+    let before = Held::settled(alone)?;
     let began = Instant::now();
     for _ in 0..sessions {
         session(10, 2)?;
@@ -79,7 +81,7 @@ pub fn run(operations: usize, sessions: usize) -> Outcome {
     let opened = began.elapsed();
     let began = Instant::now();
     let grown = session(operations, 2)?;
-    let after = Held::settled(&before)?;
+    let after = Held::settled(alone)?;
     if before != after {
         return Err(format!("before: {before:?}; after: {after:?}").into());
     }
