@@ -87,7 +87,7 @@ pub struct RankPick {
     pub mode: Mode,
     /// By peer, then in rail order; rail k to a peer is rail k of that peer to this rank.
     pub rails: Vec<RailPick>,
-    /// What NCCL should see: derived values, and the user's own where one was set.
+    /// What NCCL should see: derived values, and the user's own where one was set; nothing where the pick was refused.
     pub nccl_env: BTreeMap<String, String>,
     /// Every port of the rank, by device name and port.
     pub ports: Vec<PortPick>,

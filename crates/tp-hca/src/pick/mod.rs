@@ -80,9 +80,13 @@ pub fn pick(document: &Document, options: &Options) -> PickDocument {
     };
     let world = World::solve(&hosts, &selections, &options.probes);
     let error = world.verdict();
-    let ranks: Vec<RankPick> = (0..hosts.len())
+    let mut ranks: Vec<RankPick> = (0..hosts.len())
         .map(|index| rank_pick(&world, index, options))
         .collect();
+    if error.is_some() {
+        // Nobody is to set what does not count.
+        ranks.iter_mut().for_each(|rank| rank.nccl_env.clear());
+    }
     PickDocument {
         schema: SCHEMA,
         ok: error.is_none(),
