@@ -255,7 +255,12 @@ fn a_busy_server_is_tried_again_and_a_refusal_is_not() {
     // Sixteen sessions that never say a word hold the server's starting sessions; it then drops most that come.
     let config = lab.path("hosts/host-1/etc/more");
     fs::write(&config, "MaxStartups 2:80:3\nLoginGraceTime 3\n").unwrap();
-    lab.on(1, "kill -HUP $(pgrep -o -x sshd)");
+    // It starts anew for that, and listens to nobody meanwhile.
+    lab.on(
+        1,
+        "kill -HUP $(pgrep -o -x sshd); sleep 0.5; \
+         until bash -c 'exec 3<>/dev/tcp/127.0.0.1/22' 2>/dev/null; do sleep 0.05; done",
+    );
     let mut holders = lab.spawn_on(
         1,
         "for i in 1 2 3; do sh -c 'exec 3<>/dev/null; sleep 4' & done; wait",
