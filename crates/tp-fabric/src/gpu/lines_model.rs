@@ -2,18 +2,7 @@
 //! schedule picks, with flags so short that they come round many times. It holds the rules of `kernels/exchange_lines.cuh`
 //! against what must never happen: a line of an earlier operation taken for one of this.
 
-/// Deterministic, so that a failure repeats.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
+use super::dice::Dice;
 
 const BLOCKS: usize = 3;
 /// Tiles of a block in each half of a lane; a tile has one line here.

@@ -13,6 +13,8 @@ mod config;
 mod control;
 mod core;
 mod device;
+#[cfg(test)]
+mod dice;
 mod error;
 mod lanes;
 pub mod layout;

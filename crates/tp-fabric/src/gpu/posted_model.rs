@@ -2,20 +2,8 @@
 //! holds the rules of `kernels/exchange_posted.cu` against what must never happen: a staging slot written while its message is
 //! under way, a receive slot written before it was read, a message taken for another.
 
+use super::dice::Dice;
 use std::collections::VecDeque;
-
-/// Deterministic, so that a failure repeats.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
 
 /// Which ranks take part in operation `number`: all, or pairs that all ranks know of.
 fn members(plan: u64, number: usize, world: usize, me: usize) -> u64 {
