@@ -2,6 +2,7 @@
 
 use super::ask::Answer;
 use super::{Finding, Level};
+use crate::exec::of_hosts;
 use crate::inventory::{Inventory, Launcher};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -85,17 +86,10 @@ pub(super) fn pick(inventory: &Inventory, answers: &[Answer]) -> Picked {
 
 /// One entry a rank, each with its host's facts and name.
 pub(super) fn document(inventory: &Inventory, answers: &[Answer]) -> Option<Document> {
-    let mut ranks: Vec<RankFacts> = Vec::new();
-    for (host, answer) in inventory.hosts.iter().zip(answers) {
-        let facts = Document::from_toml(&answer.report.as_ref()?.facts).ok()?;
-        for rank in &host.ranks {
-            let mut own = facts.clone().into_single(*rank, &host.name).ok()?;
-            own.host = Some(host.name.clone());
-            own.env = host.env.clone();
-            ranks.push(own);
-        }
-    }
-    Document::of_ranks(ranks).ok()
+    let told = answers
+        .iter()
+        .map(|answer| Some(answer.report.as_ref()?.facts.as_str()));
+    of_hosts(inventory, told)
 }
 
 /// What the pick warns about, once for each host.

@@ -12,6 +12,25 @@ use std::time::Duration;
 use tp_hca::Document;
 use tp_receipt::record::StepKey;
 
+/// The facts of every rank as its host told them, with the host's name and variables; `told` gives the text of each host
+/// in the inventory's order. None where a host did not tell, or what it told is no facts file of one rank.
+pub fn of_hosts<'a>(
+    inventory: &Inventory,
+    told: impl IntoIterator<Item = Option<&'a str>>,
+) -> Option<Document> {
+    let mut ranks = Vec::new();
+    for (host, text) in inventory.hosts.iter().zip(told) {
+        let facts = Document::from_toml(text?).ok()?;
+        for rank in &host.ranks {
+            let mut own = facts.clone().into_single(*rank, &host.name).ok()?;
+            own.host = Some(host.name.clone());
+            own.env = host.env.clone();
+            ranks.push(own);
+        }
+    }
+    Document::of_ranks(ranks).ok()
+}
+
 /// Facts of every rank, and a private directory for the joined files, which goes with this value.
 #[derive(Debug, Default)]
 pub struct ModelFacts {

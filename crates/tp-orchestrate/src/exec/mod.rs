@@ -18,7 +18,7 @@ mod step;
 pub(crate) mod time;
 
 pub use capabilities::{capabilities, merged};
-pub use facts::{ModelFacts, document as facts_document};
+pub use facts::{ModelFacts, document as facts_document, of_hosts};
 pub use interrupt::Interrupt;
 pub use ledger::{Begin, Ledger, is_redacted};
 pub use preflight::check_machine;

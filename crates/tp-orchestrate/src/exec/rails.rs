@@ -1,5 +1,6 @@
 //! Ranks that no rail can join are refused before anything is started.
 
+use super::facts;
 use crate::Error;
 use crate::inventory::{Inventory, Launcher};
 use crate::plan::{Capabilities, Plan};
@@ -46,15 +47,9 @@ fn asked(inventory: &Inventory, capabilities: &Capabilities) -> Option<Document>
     if inventory.launcher == Launcher::Local || capabilities.rdma_ports != Some(true) {
         return None;
     }
-    let mut ranks = Vec::new();
-    for host in &inventory.hosts {
-        let facts = Document::from_toml(capabilities.host_facts.get(&host.name)?).ok()?;
-        for rank in &host.ranks {
-            let mut own = facts.clone().into_single(*rank, &host.name).ok()?;
-            own.host = Some(host.name.clone());
-            own.env = host.env.clone();
-            ranks.push(own);
-        }
-    }
-    Document::of_ranks(ranks).ok()
+    let told = inventory
+        .hosts
+        .iter()
+        .map(|host| capabilities.host_facts.get(&host.name));
+    facts::of_hosts(inventory, told.map(|text| text.map(String::as_str)))
 }
