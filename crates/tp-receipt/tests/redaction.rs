@@ -200,6 +200,7 @@ fn a_path_ends_where_an_address_begins() {
         "/data/joe/a:fe80::1",
         "/data/joe/@fe80::1.",
         "/srv/02:11:22:33:44:55",
+        "/srv/00aa:1122:3344:5566",
         "/srv/x,::a",
         "/@.2::",
         "../.::b:1",
@@ -215,6 +216,7 @@ fn a_path_ends_where_an_address_begins() {
             "{text}: {once}"
         );
         assert!(!once.contains("22:33"), "{text}: {once}");
+        assert!(!once.contains("1122"), "{text}: {once}");
     }
 }
 

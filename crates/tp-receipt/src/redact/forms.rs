@@ -7,6 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeBounds;
 use std::sync::LazyLock;
 
 /// One pass finds every form; which one matched is the name of the group.
@@ -203,26 +204,43 @@ fn ends(run: &str, start: usize) -> impl Iterator<Item = usize> + '_ {
         .chain(cuts)
 }
 
+/// What a part of a run of hex digits and colons is.
+enum HexForm {
+    /// A hardware address or a GUID.
+    Hardware,
+    Address(Ipv6Addr),
+}
+
+impl HexForm {
+    fn of(part: &str) -> Option<Self> {
+        if of_groups(part, 2, 6..) || of_groups(part, 4, 4..=4) {
+            return Some(Self::Hardware);
+        }
+        if part.split(':').count() < 3 {
+            return None;
+        }
+        part.parse().ok().map(Self::Address)
+    }
+}
+
+/// Whether it is groups of so many hex digits, and as many of them as `count` says.
+fn of_groups(part: &str, digits: usize, count: impl RangeBounds<usize>) -> bool {
+    count.contains(&part.split(':').count())
+        && part
+            .split(':')
+            .all(|g| g.len() == digits && g.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
 fn hex_part(state: &mut State, part: &str, prefix: Option<&str>) -> Option<String> {
-    let groups: Vec<&str> = part.split(':').collect();
-    let all = |len: usize| {
-        groups
-            .iter()
-            .all(|g| g.len() == len && g.bytes().all(|b| b.is_ascii_hexdigit()))
+    let original = match HexForm::of(part)? {
+        HexForm::Hardware => return Some(hardware(state, part)),
+        HexForm::Address(original) => original,
     };
-    if groups.len() >= 6 && all(2) || groups.len() == 4 && all(4) {
-        return Some(hardware(state, part));
-    }
-    if groups.len() < 3 {
-        return None;
-    }
-    let IpAddr::V6(original) = part.parse().ok()? else {
+    let IpAddr::V6(v6) = of_address(state, original.into(), prefix) else {
         return None;
     };
-    let new = of_address(state, original.into(), prefix);
-    let IpAddr::V6(v6) = new else { return None };
     // A GID is written with all its zeros; its pseudonym is too.
-    if groups.len() == 8 && all(4) {
+    if of_groups(part, 4, 8..=8) {
         let full: Vec<String> = v6.segments().iter().map(|s| format!("{s:04x}")).collect();
         return Some(full.join(":"));
     }
@@ -273,21 +291,11 @@ fn without_address<'a>(path: &'a str, rest: &str) -> &'a str {
         .find(|c: char| !c.is_ascii_hexdigit() && c != ':' && c != '.')
         .unwrap_or(rest.len());
     let run = format!("{}{}", &path[digits.len()..], &rest[..len]);
-    if ends(&run, 0).any(|end| is_hex_form(&run[..end])) {
+    if ends(&run, 0).any(|end| HexForm::of(&run[..end]).is_some()) {
         digits
     } else {
         path
     }
-}
-
-/// Whether [`hex_part`] replaces it or knows it as an address that names nobody.
-fn is_hex_form(part: &str) -> bool {
-    let groups: Vec<&str> = part.split(':').collect();
-    let hardware = groups.len() >= 6
-        && groups
-            .iter()
-            .all(|g| g.len() == 2 && g.bytes().all(|b| b.is_ascii_hexdigit()));
-    hardware || groups.len() >= 3 && part.parse::<Ipv6Addr>().is_ok()
 }
 
 fn private_path(state: &mut State, path: &str, before: Option<char>) -> Option<String> {
