@@ -210,20 +210,20 @@ fn work(job: &Job, session: &Session, settings: &Settings, sink: &Sink) {
             fate.set_phase("suite");
             if let Err(suite::Broken(why)) = suite::run(on, device, only.as_deref(), sink) {
                 sink.summary();
-                fate.fatal("suite", &why);
+                session.collective_failed("suite", &why);
             }
         }
         Job::RoceHost(calls) => {
             fate.set_phase("roce-host");
             if let Err(why) = roce_host::run(on, *calls, sink) {
                 sink.summary();
-                fate.fatal("roce-host", &why);
+                session.collective_failed("roce-host", &why);
             }
         }
         Job::Bench(plan) => {
             fate.set_phase("bench");
             if let Err(why) = bench::run(on, device, plan, sink) {
-                fate.fatal("bench", &why);
+                session.collective_failed("bench", &why);
             }
         }
         // Returned from before there was a session.

@@ -135,6 +135,37 @@ fn a_failure_that_a_peer_reports_is_passed_on_to_all_by_name() {
     );
 }
 
+/// A collective sees its peer stop before the channel has said which rank failed, and why.
+#[test]
+fn who_blames_waits_for_a_better_word_and_not_for_ever() {
+    let word = frame(3, b"culprit=0\nhost=alpha\nphase=close\nreason=injected\n");
+    for says in [Some(word), None] {
+        for blamed in [0, 1] {
+            let (ours, mut raw) = pair();
+            let watched = start(1, 2, vec![ours], LONG);
+            let handle = watched.fate.handle();
+            let began = Instant::now();
+            let late = std::thread::spawn({
+                let says = says.clone();
+                move || {
+                    std::thread::sleep(Duration::from_millis(50));
+                    if let Some(word) = says {
+                        raw.write_all(&word).unwrap();
+                    }
+                    raw
+                }
+            });
+            handle.blame_peer(Rank(blamed), "close", "the barrier failed");
+            assert!(began.elapsed() < LONG / 2);
+            match says {
+                Some(_) => drop(fails(&watched, 0, "injected")),
+                None => drop(fails(&watched, blamed, "the barrier failed")),
+            }
+            drop(late.join().unwrap());
+        }
+    }
+}
+
 #[test]
 fn what_was_sent_before_the_end_counts_before_the_end() {
     let (watched, mut raw) = with_raw_peer(LONG);

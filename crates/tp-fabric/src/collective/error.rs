@@ -145,6 +145,12 @@ impl Failure {
             Self::Aborted { .. } | Self::Backend { .. } | Self::Proxy { .. } | Self::Closed => &[],
         }
     }
+
+    /// Whether the cause may lie with another rank: it is named, or this rank was told to stop. What a peer's transport says
+    /// can arrive before the fate channel says why.
+    pub fn may_be_foreign(&self) -> bool {
+        !self.culprits().is_empty() || matches!(self, Self::Aborted { .. })
+    }
 }
 
 /// `rank 3`, `ranks 1, 2 and 5`.
@@ -180,6 +186,20 @@ mod tests {
             "all_gather f32 64 B timed out after 120 ms: nothing from ranks 1, 2 and 5"
         );
         assert_eq!(failure.culprits(), missing);
+        assert!(failure.may_be_foreign());
+    }
+
+    #[test]
+    fn an_abort_may_be_anothers_doing_and_an_error_of_the_driver_is_ones_own() {
+        let reason = "x".to_owned();
+        assert!(
+            Failure::Aborted {
+                reason: reason.clone()
+            }
+            .may_be_foreign()
+        );
+        let call = Call::new(CallKind::Barrier, DType::U8, 0);
+        assert!(!Failure::Backend { call, reason }.may_be_foreign());
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod error;
 pub use error::SessionError;
 
 use crate::bootstrap::{BootConfig, Bootstrap, PROTOCOL, Visitors};
-use crate::collective::Collectives;
+use crate::collective::{CollectiveError, Collectives};
 use crate::devices;
 use crate::fate::{Exit, Fate, FateActions, FateConfig, FateHandle, OnFate, RealExit};
 use crate::gpu::{self, Capability, Device, GpuConfig};
@@ -373,6 +373,17 @@ impl Session {
         self.fate.handle()
     }
 
+    /// Ends every rank, this one too, since a collective of this session failed. What is blamed is the rank that the failure
+    /// names, unless the fate channel says within a moment who really failed first; this rank where nobody else can be.
+    pub fn collective_failed(&self, phase: &str, reason: &str) -> ! {
+        let failed = self.backend.check().err();
+        blame(&self.fate.handle(), self.rank, failed.as_ref(), phase, reason);
+        // Reached only where a test has put another exit in place of the real one.
+        loop {
+            std::thread::park();
+        }
+    }
+
     /// The clean end: a barrier, so that no rank still needs another, then backend, plan link and fate channel. Every rank
     /// calls it, in any order. A rank that is lost meanwhile ends this process like any other failure.
     pub fn close(self) -> Result<(), SessionError> {
@@ -380,7 +391,11 @@ impl Session {
         handle.set_phase("close");
         handle.expect_stop();
         let Self {
-            backend, plan, fate, ..
+            rank,
+            backend,
+            plan,
+            fate,
+            ..
         } = self;
         // The close hands the barrier's last message to the wire; a rank that left before would keep the others waiting.
         let closed = backend.barrier().and_then(|()| backend.close());
@@ -392,9 +407,20 @@ impl Session {
                 Ok(())
             }
             Err(error) => {
-                handle.fail("close", &error.to_string());
+                blame(&handle, rank, Some(&error), "close", &error.to_string());
                 Err(SessionError::Collective(error))
             }
         }
+    }
+}
+
+/// Ends every rank for a collective's failure; see [`Session::collective_failed`].
+fn blame(fate: &FateHandle, own: Rank, error: Option<&CollectiveError>, phase: &str, reason: &str) {
+    match error.and_then(CollectiveError::failure) {
+        Some(failure) if failure.may_be_foreign() => {
+            let culprit = failure.culprits().first().copied().unwrap_or(own);
+            fate.blame_peer(culprit, phase, reason);
+        }
+        _ => fate.fail(phase, reason),
     }
 }
