@@ -281,7 +281,6 @@ impl Leader {
         let _ = visitor.socket.shutdown(std::net::Shutdown::Write);
         let mut sink = [0; 4096];
         while matches!(visitor.socket.read(&mut sink), Ok(n) if n > 0) {}
-        tracing::debug!("turned away {}: {why}", visitor.from);
         self.roster.turn_away(&visitor.from, why, known);
     }
 

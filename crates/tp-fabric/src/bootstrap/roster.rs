@@ -133,11 +133,14 @@ impl Roster {
         Ok(())
     }
 
-    /// Notes a connection that was turned away.
+    /// Notes a connection that was turned away, and says so at once where it speaks our protocol: somebody waits for that
+    /// rank. After the first few only the count goes on, so that nobody fills a log from outside.
     pub fn turn_away(&mut self, from: &str, why: &str, known: bool) {
         if !known {
+            tracing::debug!("turned away {from}: {why}");
             self.strangers += 1;
         } else if self.refused.len() < REFUSALS_KEPT {
+            tracing::warn!("turned away a rank from {from}: {why}");
             self.refused.push(format!("{from}: {why}"));
         }
     }
