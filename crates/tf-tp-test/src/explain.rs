@@ -136,6 +136,8 @@ fn takes(kind: Takes) -> Value {
         Takes::Switch => json!({ "kind": "switch" }),
         Takes::Pin { max } => json!({ "kind": "pin", "min": 0, "max": max }),
         Takes::Host => json!({ "kind": "host" }),
+        Takes::RoceDevices => json!({ "kind": "roce-devices" }),
+        Takes::NcclDevices => json!({ "kind": "nccl-devices" }),
         Takes::Text => json!({ "kind": "text" }),
         Takes::Secret => json!({ "kind": "secret" }),
     };

@@ -22,6 +22,20 @@ const fn case(args: &'static [&'static str], code: i32, names: &'static [&'stati
     }
 }
 
+/// A list of devices that cannot be read, on a rank that is alone: it does not wait for the others.
+const fn broken_list(
+    args: &'static [&'static str],
+    vars: &'static [(&'static str, &'static str)],
+    names: &'static [&'static str],
+) -> Case {
+    Case {
+        args,
+        vars,
+        code: 2,
+        names,
+    }
+}
+
 /// Stands for what a refused GPU backend lacks here: kernels, where the runner has none, else a GPU.
 const LACKING: &str = "LACKING";
 
@@ -49,6 +63,31 @@ const CASES: &[Case] = &[
     case(&["suite", "--rank", ""], 2, &["--rank"]),
     case(&["suite", "--port", "0"], 2, &["TF_TP_PORT"]),
     case(&["suite", "--port", "70000"], 2, &["TF_TP_PORT", "70000"]),
+    broken_list(
+        &["hca"],
+        &[("TF_TP_ROCE_HCA", "=x")],
+        &["TF_TP_ROCE_HCA", "character 1"],
+    ),
+    broken_list(
+        &["hca"],
+        &[("NCCL_IB_HCA", "==x")],
+        &["NCCL_IB_HCA", "character 2"],
+    ),
+    broken_list(
+        &["roce-host"],
+        &[("TF_TP_ROCE_HCA", "x,x")],
+        &["TF_TP_ROCE_HCA", "character 3"],
+    ),
+    broken_list(
+        &["roce-host", "--wire", "shm"],
+        &[("NCCL_IB_HCA", "=^x")],
+        &["NCCL_IB_HCA", "character 2"],
+    ),
+    broken_list(
+        &["suite", "host"],
+        &[("NCCL_IB_HCA", "x:y")],
+        &["NCCL_IB_HCA", "character 3"],
+    ),
     case(&["suite", "--wire", "pigeon"], 2, &["TF_TP_ROCE_WIRE", "pigeon"]),
     case(&["suite", "--lease", "tcp"], 2, &["--lease", "tcp"]),
     case(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::time::Duration;
+use tp_hca::grammar;
 
 /// One variable: its name, what it takes, and what it does.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +96,11 @@ pub enum Kind {
     },
     /// A host name or an address; an IPv6 address may stand in brackets.
     Host,
+    /// `TF_TP_ROCE_HCA`'s list of RDMA devices, in the grammar of [`tp_hca::grammar::roce`].
+    RoceDevices,
+    /// NCCL's list of RDMA devices, in the grammar of [`tp_hca::grammar::nccl`]; what NCCL would read otherwise than it
+    /// looks is refused.
+    NcclDevices,
     /// Any text; its reader has a grammar of its own.
     Text,
     /// A secret of at least [`crate::secret::MIN_BYTES`] bytes; shown as `set`, never as itself.
@@ -111,6 +117,8 @@ impl fmt::Display for Kind {
             Self::Switch => f.write_str("1 or 0 (on or off)"),
             Self::Pin { max } => write!(f, "auto, off, or a CPU number 0 to {max}"),
             Self::Host => f.write_str("host name or address"),
+            Self::RoceDevices => f.write_str("name[:gid-index],…"),
+            Self::NcclDevices => f.write_str("[^][=]name[:port[:rail[:plane]]],…"),
             Self::Text => f.write_str("text"),
             Self::Secret => write!(f, "text of at least {} bytes", crate::secret::MIN_BYTES),
         }
@@ -172,6 +180,14 @@ impl Kind {
                 }
             },
             Self::Host => host(trimmed).map(Value::Text),
+            Self::RoceDevices => match grammar::roce::parse(text) {
+                Ok(_) => Ok(Value::Text(text.to_owned())),
+                Err(error) => Err(misread(&error)),
+            },
+            Self::NcclDevices => match grammar::nccl::check(text) {
+                Ok(_) => Ok(Value::Text(text.to_owned())),
+                Err(error) => Err(misread(&error)),
+            },
             Self::Text => Ok(Value::Text(text.to_owned())),
             Self::Secret if trimmed.len() < crate::secret::MIN_BYTES => {
                 Err(format!("is {} bytes long", trimmed.len()))
@@ -179,6 +195,13 @@ impl Kind {
             Self::Secret => Ok(Value::Text(trimmed.to_owned())),
         }
     }
+}
+
+fn misread(error: &grammar::GrammarError) -> String {
+    format!(
+        "is wrong at character {}: {}; {}",
+        error.column, error.what, error.fix
+    )
 }
 
 fn whole(text: &str, min: u64, max: u64) -> Result<u64, String> {

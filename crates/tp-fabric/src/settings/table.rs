@@ -145,8 +145,8 @@ table! {
         meaning: "The NCCL library to load, a path or a name the loader finds.",
     }
     ROCE_HCA "TF_TP_ROCE_HCA" {
-        kind: Kind::Text, unset: "the pick", reader: Reader::Pick,
-        meaning: "RDMA devices to use: name[:gid-index], comma-separated, exact names. The number is a GID index here; in \
+        kind: Kind::RoceDevices, unset: "the pick", reader: Reader::Pick,
+        meaning: "RDMA devices to use, comma-separated, exact names. The number is a GID index here; in \
                   NCCL_IB_HCA it is a port.",
     }
     ROCE_HCAS "TF_TP_ROCE_HCAS" {
@@ -203,7 +203,7 @@ table! {
         meaning: "CPU to pin the plan thread to at its first plan; auto takes the fastest one, where CPUs differ.",
     }
     NCCL_IB_HCA "NCCL_IB_HCA" {
-        kind: Kind::Text, unset: "the pick", reader: Reader::Pick,
+        kind: Kind::NcclDevices, unset: "the pick", reader: Reader::Pick,
         meaning: "NCCL's own list of devices, in NCCL's grammar; must agree with TF_TP_ROCE_HCA where both are set.",
     }
     NCCL_IB_TC "NCCL_IB_TC" {
