@@ -57,10 +57,31 @@ fn all_three_arms_come_to_the_same_rails() {
 #[test]
 fn the_first_two_devices_of_either_host_reach_nobody() {
     for (rank, first) in [(0, "rocep1s0f0,roceP2p1s0f0"), (1, "mlx5_0,mlx5_1")] {
-        let refused = with(&[(rank, "TF_TP_ROCE_HCA", first)]);
-        assert!(!refused.ok);
-        assert_eq!(refused.exit_code(), 2, "{:?}", refused.error);
+        for variable in ["TF_TP_ROCE_HCA", "NCCL_IB_HCA"] {
+            let refused = with(&[(rank, variable, first)]);
+            assert!(!refused.ok);
+            assert_eq!(refused.exit_code(), 2, "{:?}", refused.error);
+            // What the refusal says is to be written is right as it stands.
+            let text = refused.error.unwrap().text;
+            let (_, advice) = text.split_once("write ").unwrap_or_else(|| panic!("{text}"));
+            let (assignment, _) = advice.split_once(", or unset it").unwrap();
+            let (name, value) = assignment.split_once('=').unwrap();
+            assert_eq!(name, variable);
+            assert_eq!(rails(&with(&[(rank, name, value)])), rails(&with(&[])));
+        }
     }
+}
+
+#[test]
+fn every_host_without_a_port_is_named() {
+    let mut document = twins();
+    document.ranks.iter_mut().for_each(|facts| facts.ports.clear());
+    let refused = pick(&document, &Options::default()).error.unwrap();
+    assert_eq!(refused.code.as_str(), "no-port");
+    assert!(
+        refused.text.contains("twin-a") && refused.text.contains("twin-b"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -74,15 +95,18 @@ fn facts_travel_as_bytes() {
 
 #[test]
 fn redaction_keeps_the_pick() {
-    let plain = pick(&twins(), &Options::default());
-    let mut document = twins();
+    // The documentation's addresses are nobody's and stay such; these are somebody's.
+    let real = twins().to_toml().unwrap();
+    let real = real.replace("192.0.2.", "172.20.9.").replace("203.0.113.", "10.77.13.");
+    let mut document = Document::from_toml(&real).unwrap();
+    let plain = pick(&document, &Options::default());
     document
         .rank_mut(0)
         .unwrap()
         .set_env("NCCL_TOPO_FILE", Some("/home/somebody/topo.xml"));
     document.redact(b"seed");
     let text = document.to_toml().unwrap();
-    for secret in ["192.0.2.", "twin-a", "203.0.113.", "somebody"] {
+    for secret in ["172.20.9.", "twin-a", "10.77.13.", "somebody"] {
         assert!(!text.contains(secret), "{secret} is still in\n{text}");
     }
     let redacted = pick(&document, &Options::default());
@@ -99,4 +123,5 @@ fn redaction_keeps_the_pick() {
             .collect()
     };
     assert_eq!(names(&redacted), names(&plain));
+    assert_eq!(plain.ranks[0].rails.len(), 2);
 }

@@ -10,7 +10,7 @@ use crate::pick::pair::Rail;
 use crate::pick::select::{LIMIT, value};
 use crate::pick::warn::left_out_by_peers;
 use crate::pick::world::{Pair, World, ends};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// How many addresses or ports a message lists before it only counts them.
@@ -201,17 +201,12 @@ pub(crate) fn mode_of(env: &BTreeMap<String, String>) -> Mode {
     }
 }
 
-/// A host without a single usable port.
-pub(crate) fn no_usable_port(host: &Host<'_>) -> Option<PickError> {
+/// A host that has ports and not one that is usable.
+fn no_usable_port(host: &Host<'_>) -> Option<PickError> {
     if host.ports.iter().any(|port| port.refusal().is_none()) {
         return None;
     }
     let place = host.facts.place();
-    if host.ports.is_empty() {
-        let text =
-            format!("{place} has no RDMA port; run where /sys/class/infiniband lists one, or use NCCL alone");
-        return Some(PickError::new(ErrorCode::NoPort, host.rank(), text));
-    }
     // The port that is nearest to being usable says what to mend.
     let nearness = |code: ErrorCode| match code {
         ErrorCode::NotOpenable => 0,
@@ -245,33 +240,34 @@ pub(crate) fn no_usable_port(host: &Host<'_>) -> Option<PickError> {
     ))
 }
 
+/// One refusal for all hosts that have nothing to offer, so that none is found only after another was mended. The first
+/// one's code counts.
+pub(crate) fn no_usable_ports(hosts: &[&Host<'_>]) -> Option<PickError> {
+    let (bare, others): (Vec<&Host<'_>>, Vec<&Host<'_>>) =
+        hosts.iter().partition(|host| host.ports.is_empty());
+    let mut errors: Vec<PickError> = others.iter().filter_map(|host| no_usable_port(host)).collect();
+    if let Some(first) = bare.first() {
+        let places: BTreeSet<String> = bare.iter().map(|host| host.facts.place()).collect();
+        let places: Vec<String> = places.into_iter().collect();
+        let have = if places.len() == 1 { "has" } else { "have" };
+        let text = format!(
+            "{} {have} no RDMA port; run where /sys/class/infiniband lists one, or use NCCL alone",
+            some_of(&places, " and ")
+        );
+        errors.push(PickError::new(ErrorCode::NoPort, first.rank(), text));
+    }
+    errors.sort_by_key(|error| error.rank);
+    let mut texts: Vec<String> = errors.iter().map(|error| error.text.clone()).collect();
+    texts.dedup();
+    let first = errors.into_iter().next()?;
+    Some(PickError::new(first.code, first.rank, some_of(&texts, "; and ")))
+}
+
 /// A pair without a rail.
 pub(crate) fn no_rail(world: &World<'_>, pair: &Pair) -> PickError {
     let (low, high) = (&world.hosts[pair.low], &world.hosts[pair.high]);
     if pair.unrestricted.as_ref().is_some_and(|rails| !rails.is_empty()) {
-        let names = |index: usize| {
-            let named = world.selections[index].named.as_deref()?;
-            let ports: Vec<String> = named.iter().map(|&port| world.hosts[index].name(port)).collect();
-            let variable = world.selections[index].variable();
-            Some(format!(
-                "{variable} on rank {} names {}",
-                world.hosts[index].rank(),
-                some_of(&ports, ", ")
-            ))
-        };
-        let said: Vec<String> = [pair.low, pair.high].into_iter().filter_map(names).collect();
-        let text = format!(
-            "ranks {} and {} have rails, and none is left by the variables: {}; name both ends of the same rails",
-            low.rank(),
-            high.rank(),
-            said.join(", ")
-        );
-        let at = if world.selections[pair.low].named.is_some() {
-            low.rank()
-        } else {
-            high.rank()
-        };
-        return PickError::new(ErrorCode::Disagree, at, text);
+        return none_left(world, pair);
     }
     let failed = world.probes.iter().find_map(|(key, probe)| match probe {
         Probe::Failed(why) if key.low.rank == low.rank() && key.high.rank == high.rank() => Some(why),
@@ -291,6 +287,58 @@ pub(crate) fn no_rail(world: &World<'_>, pair: &Pair) -> PickError {
         has(world, pair.high)
     );
     PickError::new(ErrorCode::NoSharedRail, low.rank(), text)
+}
+
+/// A pair that would have rails if no variable narrowed it.
+fn none_left(world: &World<'_>, pair: &Pair) -> PickError {
+    let ranks = [pair.low, pair.high];
+    let narrowed: Vec<usize> = ranks
+        .into_iter()
+        .filter(|&index| world.selections[index].named.is_some())
+        .collect();
+    let names = |&index: &usize| {
+        let ports: Vec<String> = named(world, index);
+        let variable = world.selections[index].variable();
+        let rank = world.hosts[index].rank();
+        format!("{variable} on rank {rank} names {}", some_of(&ports, ", "))
+    };
+    let said: Vec<String> = narrowed.iter().map(names).collect();
+    // A list without a single port that reaches the peer is wrong whatever the other end says.
+    let astray: Vec<String> = narrowed
+        .iter()
+        .filter_map(|&index| {
+            let open = open_ports(world, pair, index);
+            let reaches = open.iter().any(|&port| world.selections[index].allows(port));
+            let rank = world.hosts[index].rank();
+            let list = world.selections[index].list(&world.hosts[index], &open);
+            (!reaches).then(|| format!("on rank {rank} write {list}, or unset it"))
+        })
+        .collect();
+    let (low, high) = (world.hosts[pair.low].rank(), world.hosts[pair.high].rank());
+    let fix = match astray.is_empty() {
+        true => "name both ends of the same rails".to_owned(),
+        false => format!("it reaches no port of the other rank; {}", astray.join("; ")),
+    };
+    let text = format!(
+        "ranks {low} and {high} have rails, and none is left by the variables: {}; {fix}",
+        said.join(", ")
+    );
+    let at = narrowed.first().map_or(low, |&index| world.hosts[index].rank());
+    PickError::new(ErrorCode::Disagree, at, text)
+}
+
+/// The ports that a rank's variable names, as they are called.
+fn named(world: &World<'_>, index: usize) -> Vec<String> {
+    let named = world.selections[index].named.as_deref().unwrap_or_default();
+    named.iter().map(|&port| world.hosts[index].name(port)).collect()
+}
+
+/// The ports of a rank that reach the other one where no variable narrows the pair, in rail order.
+fn open_ports(world: &World<'_>, pair: &Pair, index: usize) -> Vec<usize> {
+    let rails = pair.unrestricted.iter().flatten();
+    rails
+        .map(|rail| world.hosts[index].endpoints[ends(pair, rail, index).0].port)
+        .collect()
 }
 
 fn has(world: &World<'_>, index: usize) -> String {
@@ -343,7 +391,10 @@ pub(crate) fn left_over(world: &World<'_>, index: usize, port: usize, peer: Opti
     let better: Vec<String> = world.chosen(index).iter().map(|&port| host.name(port)).collect();
     let fix = match (world.selections[index].mode, better.is_empty()) {
         (_, true) => "name ports that reach a peer".to_owned(),
-        (Mode::Nccl, false) => format!("write {}=={}", nccl::VARIABLE, better.join(",")),
+        (Mode::Nccl, false) => format!(
+            "write {}",
+            world.selections[index].list(host, &world.chosen(index))
+        ),
         (_, false) => format!("leave it out, the pick is {}", better.join(", ")),
     };
     let text = format!(

@@ -32,6 +32,23 @@ impl Selection {
         self.named.as_ref().is_none_or(|named| named.contains(&port))
     }
 
+    /// The assignment that names exactly these ports in this rank's variable, to be written as it stands.
+    pub fn list(&self, host: &Host<'_>, ports: &[usize]) -> String {
+        match self.mode {
+            Mode::Nccl => {
+                let names: Vec<String> = ports.iter().map(|&port| host.name(port)).collect();
+                format!("{}=={}", nccl::VARIABLE, names.join(","))
+            }
+            Mode::Roce | Mode::Both | Mode::Auto => {
+                let devices: Vec<&str> = ports
+                    .iter()
+                    .map(|&port| host.facts.ports[port].device.as_str())
+                    .collect();
+                format!("{}={}", roce::VARIABLE, devices.join(","))
+            }
+        }
+    }
+
     /// The variable to name in messages.
     pub fn variable(&self) -> &'static str {
         match self.mode {

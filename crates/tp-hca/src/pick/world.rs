@@ -129,13 +129,12 @@ impl<'a> World<'a> {
     /// Why this is no pick, if it is none.
     pub fn verdict(&self) -> Option<PickError> {
         let apart = |index: usize| self.pairs_of(index).next().is_some();
-        for (index, host) in self.hosts.iter().enumerate() {
-            if apart(index)
-                && self.selections[index].mode == Mode::Auto
-                && let Some(error) = reasons::no_usable_port(host)
-            {
-                return Some(error);
-            }
+        let automatic: Vec<&Host<'_>> = (0..self.hosts.len())
+            .filter(|&index| apart(index) && self.selections[index].mode == Mode::Auto)
+            .map(|index| &self.hosts[index])
+            .collect();
+        if let Some(error) = reasons::no_usable_ports(&automatic) {
+            return Some(error);
         }
         self.pairs
             .iter()
