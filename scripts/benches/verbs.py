@@ -40,7 +40,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/bench verbs", description=__doc__)
     parser.add_argument("--binary", type=pathlib.Path, help="verbs_wire to measure; built in release mode unless given")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="also write the figures there; - for standard output")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
+    parser.add_argument("--rounds", type=int, default=11, help="how often each is measured (11)")
     parser.add_argument("--iterations", type=int, default=1000, help="round trips of each measurement (1000)")
     args = parser.parse_args(arguments)
     binary = args.binary

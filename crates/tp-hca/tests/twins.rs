@@ -97,7 +97,9 @@ fn facts_travel_as_bytes() {
 fn redaction_keeps_the_pick() {
     // The documentation's addresses are nobody's and stay such; these are somebody's.
     let real = twins().to_toml().unwrap();
-    let real = real.replace("192.0.2.", "172.20.9.").replace("203.0.113.", "10.77.13.");
+    let real = real
+        .replace("192.0.2.", "172.20.9.")
+        .replace("203.0.113.", "10.77.13.");
     let mut document = Document::from_toml(&real).unwrap();
     let plain = pick(&document, &Options::default());
     document

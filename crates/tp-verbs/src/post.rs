@@ -24,6 +24,7 @@ pub struct Window {
 
 impl Window {
     /// Whether `length` bytes from `address` on lie inside.
+    #[inline]
     fn holds(&self, address: u64, length: u64) -> bool {
         let offset = address.checked_sub(self.start);
         offset.is_some_and(|offset| length <= self.length && offset <= self.length - length)
@@ -108,11 +109,13 @@ pub struct Chain {
 
 impl Chain {
     /// The number that the completion returns.
+    #[inline]
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// The requests, in order; at least one.
+    #[inline]
     pub fn requests(&self) -> &[Request] {
         &self.requests[..self.length]
     }
@@ -228,6 +231,7 @@ impl Poster {
     ///
     /// # Errors
     /// [`Refused`], with the first rule that it breaks.
+    #[inline]
     pub fn chain(&self, put: &Put<'_>) -> Result<Chain, Refused> {
         self.check_shape(put)?;
         if put.local_key != self.local.key && !put.writes.is_empty() {
@@ -267,6 +271,7 @@ impl Poster {
         Ok(chain)
     }
 
+    #[inline]
     fn check_shape(&self, put: &Put<'_>) -> Result<(), Refused> {
         let requests = put.writes.len() + put.flags.len();
         if requests == 0 {
@@ -285,6 +290,7 @@ impl Poster {
         }
     }
 
+    #[inline]
     fn write(&self, number: usize, write: &Write, flags_inside: bool) -> Result<Request, Refused> {
         let Write {
             local,
@@ -326,6 +332,7 @@ impl Poster {
         })
     }
 
+    #[inline]
     fn flag(&self, number: usize, flag: &Flag) -> Result<Request, Refused> {
         if flag.value == 0 {
             return Err(Refused::ZeroFlag { number });
@@ -347,6 +354,7 @@ impl Poster {
         })
     }
 
+    #[inline]
     fn check_remote(&self, address: u64, length: u32) -> Result<(), Refused> {
         if self.remote.holds(address, u64::from(length)) {
             Ok(())
@@ -362,6 +370,7 @@ impl Poster {
 
 impl Chain {
     /// Adds one; the caller has checked that there is room.
+    #[inline]
     fn push(&mut self, request: Request) {
         if let Some(place) = self.requests.get_mut(self.length) {
             *place = request;

@@ -1,18 +1,20 @@
-//! The verbs wire on real devices, two ranks in this process: `scripts/verbs-test` and `scripts/bench verbs` run it in the
-//! Soft-RoCE guest. The devices are named by A_DEV0, B_DEV0, A_DEV1 and B_DEV1; GID 1 of each is used.
+//! The verbs wire on real devices: `scripts/verbs-test` and `scripts/bench verbs` run it in the Soft-RoCE guest. The devices are named by A_DEV0, B_DEV0, A_DEV1 and B_DEV1; GID 1 of each is used.
 //!
-//!   verbs_wire ping wire|bare BYTES ITERATIONS   half of a round trip, microseconds: over the wire, or the same requests bare
-//!   verbs_wire soak OPERATIONS SESSIONS          gathers, sessions, and a count of what is left
+//!   verbs_wire ping wire|bare BYTES ITERATIONS   half of a round trip between two processes, microseconds: over the wire, or
+//!                                                the same requests bare
+//!   verbs_wire soak OPERATIONS SESSIONS          two ranks in this process: gathers, sessions, and a count of what is left
 
 mod bare;
 mod ping;
 mod soak;
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitCode};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use tp_fabric::bootstrap::{BootConfig, Bootstrap};
 use tp_fabric::local::LocalMeeting;
 use tp_fabric::meeting::Meeting;
 use tp_fabric::region::{Layout, Region};
@@ -25,6 +27,8 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The port and GID index of the guest's devices.
 pub const PLACE: (PortNum, u8) = (PortNum(1), 1);
+/// Tells the second process where the first one listens.
+const MEET: &str = "VERBS_WIRE_MEET";
 /// Longest wait for the other rank.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -63,7 +67,7 @@ pub fn device(end: char, rail: usize) -> Outcome<String> {
 }
 
 /// Opens the wire between two ranks of this process over that many rails.
-pub fn open(meeting: &mut LocalMeeting, library: &Arc<Verbs>, rails: usize) -> Outcome<(Region, VerbsWire)> {
+pub fn open(meeting: &mut dyn Meeting, library: &Arc<Verbs>, rails: usize) -> Outcome<(Region, VerbsWire)> {
     let me = meeting.rank();
     let (mine, theirs) = if me == Rank(0) { ('A', 'B') } else { ('B', 'A') };
     let peer = Rank(1 - me.0);
@@ -111,6 +115,54 @@ pub fn on_both<T: Send>(act: impl Fn(LocalMeeting, &Arc<Verbs>) -> Outcome<T> + 
             .map(|rank| rank.join().map_err(|_| "a rank panicked")?)
             .collect()
     })
+}
+
+/// The second process, which does not outlive this one's failure.
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed, which is as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs rank 0 in this process and rank 1 in a second one of this program, as perftest's two ends are processes. The second
+/// one, which comes here too, gets nothing.
+pub fn apart<T>(act: impl Fn(&mut dyn Meeting, &Arc<Verbs>) -> Outcome<T>) -> Outcome<Option<T>> {
+    let library = Arc::new(Verbs::load(&Search::from_env())?);
+    let config = |rank, port, listener| BootConfig {
+        rank: Rank(rank),
+        world: World(2),
+        master: "127.0.0.1".to_owned(),
+        port,
+        timeout: PATIENCE,
+        secret: None,
+        insecure: false,
+        session: String::new(),
+        host: "guest".to_owned(),
+        listener,
+    };
+    if let Ok(port) = std::env::var(MEET) {
+        act(&mut Bootstrap::connect(config(1, port.parse()?, None))?, &library)?;
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let port = listener.local_addr()?.port();
+    let other = Command::new(std::env::current_exe()?)
+        .args(std::env::args().skip(1))
+        .env(MEET, port.to_string())
+        .spawn()?;
+    let mut other = Other(other);
+    let mine = act(
+        &mut Bootstrap::connect(config(0, port, Some(listener)))?,
+        &library,
+    )?;
+    match other.0.wait()? {
+        status if status.success() => Ok(Some(mine)),
+        status => Err(format!("rank 1: {status}").into()),
+    }
 }
 
 /// Median, and 10th and 90th percentile of half round trips, in microseconds.

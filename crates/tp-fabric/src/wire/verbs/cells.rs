@@ -35,16 +35,33 @@ pub(super) fn cells(bytes: usize) -> usize {
 /// `to` is aligned to a cell, writable for [`LINE`] bytes, and nobody else reads or writes it now; head and tail together
 /// have at most [`LINE_CELLS`] cells' data.
 pub(super) unsafe fn pack(to: *mut u8, head: &[u8], tail: &[u8], flag: u32) -> usize {
-    let mut data = [0u8; LINE_CELLS * DATA];
-    data[..head.len()].copy_from_slice(head);
-    data[head.len()..][..tail.len()].copy_from_slice(tail);
-    let count = cells(head.len() + tail.len());
-    for (number, part) in data.chunks_exact(DATA).take(count).enumerate() {
-        let mut cell = [0u8; CELL];
-        cell[..DATA].copy_from_slice(part);
-        cell[DATA..].copy_from_slice(&flag.to_ne_bytes());
-        // SAFETY: `count` cells lie within the line's place, which is ours.
-        unsafe { to.add(number * CELL).cast::<[u8; CELL]>().write(cell) };
+    let mut count = 0;
+    let mut put = |part: &[u8; DATA]| {
+        // SAFETY: the data fits into the line's place, which is ours.
+        unsafe {
+            let cell = to.add(count * CELL);
+            cell.cast::<[u8; DATA]>().write(*part);
+            cell.add(DATA).cast::<u32>().write(flag);
+        }
+        count += 1;
+    };
+    let (whole, rest) = head.as_chunks::<DATA>();
+    whole.iter().for_each(&mut put);
+    // The cell that has the end of the one and the beginning of the other.
+    let joint = if rest.is_empty() { 0 } else { DATA - rest.len() };
+    let (joint, tail) = tail.split_at(joint.min(tail.len()));
+    if !rest.is_empty() {
+        let mut part = [0; DATA];
+        part[..rest.len()].copy_from_slice(rest);
+        part[rest.len()..][..joint.len()].copy_from_slice(joint);
+        put(&part);
+    }
+    let (whole, rest) = tail.as_chunks::<DATA>();
+    whole.iter().for_each(&mut put);
+    if !rest.is_empty() || head.is_empty() && tail.is_empty() {
+        let mut part = [0; DATA];
+        part[..rest.len()].copy_from_slice(rest);
+        put(&part);
     }
     count * CELL
 }
@@ -61,14 +78,27 @@ pub(super) unsafe fn carry(line: *mut u8, range: Range<usize>, flag: u32) -> boo
     })
 }
 
-/// Reads the data of the first `count` cells.
+/// Reads `len` bytes of a line's data, from byte `from` on, to `to`.
 ///
 /// # Safety
-/// As [`carry`], which was true for all of them.
-pub(super) unsafe fn read(line: *const u8, count: usize, data: &mut [u8; LINE_CELLS * DATA]) {
-    for (number, part) in data.chunks_exact_mut(DATA).take(count).enumerate() {
+/// As [`carry`], which was true for all cells that hold them; `to` is writable for `len` bytes outside of the line.
+pub(super) unsafe fn read(line: *const u8, from: usize, to: *mut u8, len: usize) {
+    let (mut number, mut at) = (from / DATA, from % DATA);
+    let mut done = 0;
+    while done < len {
+        let bytes = (DATA - at).min(len - done);
         // SAFETY: within the line; the flag that was seen came with these bytes, and nobody writes them now.
-        part.copy_from_slice(&unsafe { line.add(number * CELL).cast::<[u8; DATA]>().read() });
+        unsafe {
+            let (cell, place) = (line.add(number * CELL + at), to.add(done));
+            if bytes == DATA {
+                // Its length is known: no call for each cell.
+                place.cast::<[u8; DATA]>().write(cell.cast::<[u8; DATA]>().read());
+            } else {
+                place.copy_from_nonoverlapping(cell, bytes);
+            }
+        }
+        done += bytes;
+        (number, at) = (number + 1, 0);
     }
 }
 
@@ -117,7 +147,7 @@ mod tests {
             old in any::<u8>(),
             order in any::<prop::sample::Index>(),
         ) {
-            let head = [7u8; HEADER];
+            let head: [u8; HEADER] = std::array::from_fn(|at| at as u8 + 7);
             let (mut sent, mut landed) = (Place([0; LINE]), Place([old; LINE]));
             let line: *mut u8 = landed.0.as_mut_ptr();
             // SAFETY: both places are ours, aligned and long enough; cells are copied whole, as a device writes them.
@@ -133,10 +163,17 @@ mod tests {
                 prop_assert!(!carry(line, 0..count, flag(9)));
                 line.add(missing * CELL).copy_from_nonoverlapping(sent.0.as_ptr().add(missing * CELL), CELL);
                 prop_assert!(carry(line, 0..count, flag(9)) && !carry(line, 0..count, flag(7)));
-                let mut data = [0; LINE_CELLS * DATA];
-                read(line, count, &mut data);
+                let mut data = vec![0; HEADER + tail.len()];
+                read(line, 0, data.as_mut_ptr(), HEADER);
+                let rest = data[HEADER..].as_mut_ptr();
+                read(line, HEADER, rest, tail.len());
                 prop_assert_eq!(&data[..HEADER], &head[..]);
-                prop_assert_eq!(&data[HEADER..][..tail.len()], &tail[..]);
+                prop_assert_eq!(&data[HEADER..], &tail[..]);
+                // Any piece of it, too.
+                let (from, len) = (missing.min(data.len()), (data.len() - missing.min(data.len())) / 2);
+                let mut piece = vec![0; len];
+                read(line, from, piece.as_mut_ptr(), len);
+                prop_assert_eq!(&piece[..], &data[from..][..len]);
                 clear(line, count);
                 prop_assert!(!carry(line, 0..1, flag(9)));
             }

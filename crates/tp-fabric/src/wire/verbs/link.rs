@@ -29,7 +29,8 @@ pub(super) struct Device {
 #[derive(Debug)]
 struct Flight {
     chain: u64,
-    at: Instant,
+    /// When it was first seen under way: the clock is read at looks, not for each put.
+    at: Option<Instant>,
     /// Which message it is a part of; 0 for what is none.
     message: u64,
 }
@@ -44,8 +45,8 @@ pub(super) struct Rail {
     pub device: usize,
     chains: u64,
     flights: VecDeque<Flight>,
-    /// When something was posted or completed last.
-    heard: Instant,
+    /// The first look after something was posted or completed last.
+    heard: Option<Instant>,
 }
 
 /// All rails to a peer.
@@ -100,7 +101,7 @@ impl Rail {
             device,
             chains: 0,
             flights: VecDeque::with_capacity(LINES),
-            heard: Instant::now(),
+            heard: None,
         }
     }
 
@@ -135,14 +136,13 @@ impl Rail {
         // SAFETY: the poster's windows are this rank's memory and the peer's, registered with this queue pair's device for as
         // long as the wire lives; payloads stay unchanged until `settled` counts them, lines until their put completes.
         unsafe { self.pair.post(&chain) }.map_err(|error| error.to_string())?;
-        let at = Instant::now();
         self.flights.push_back(Flight {
             chain: self.chains & CHAIN,
-            at,
+            at: None,
             message,
         });
         self.chains += 1;
-        self.heard = at;
+        self.heard = None;
         Ok(())
     }
 
@@ -158,18 +158,30 @@ impl Rail {
             return 0;
         };
         self.flights.drain(..=last);
-        self.heard = Instant::now();
+        self.heard = None;
         last + 1
     }
 
-    /// How long the oldest put has been under way.
+    /// Gives what is new since the last look this time.
+    pub fn look(&mut self, now: Instant) {
+        self.heard.get_or_insert(now);
+        let new = self
+            .flights
+            .iter_mut()
+            .rev()
+            .take_while(|flight| flight.at.is_none());
+        new.for_each(|flight| flight.at = Some(now));
+    }
+
+    /// How long the oldest put has been under way, as far as looks saw it.
     pub fn waited(&self, now: Instant) -> Option<Duration> {
-        Some(now.saturating_duration_since(self.flights.front()?.at))
+        Some(now.saturating_duration_since(self.flights.front()?.at?))
     }
 
     /// Whether nothing has been heard of the peer's device for that long, because nothing was asked of it.
     pub fn is_silent(&self, now: Instant, long: Duration) -> bool {
-        self.flights.is_empty() && now.saturating_duration_since(self.heard) >= long
+        let heard = |at| now.saturating_duration_since(at) >= long;
+        self.flights.is_empty() && self.heard.is_some_and(heard)
     }
 
     /// Forgets what is under way; after the queue pair was drained.

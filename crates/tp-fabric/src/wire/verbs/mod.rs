@@ -50,7 +50,7 @@ use super::{Parcel, Wire, WireError};
 use crate::region::layout::{Bay, HEADER};
 use crate::region::{Header, Region, Word, Words, partition};
 use crate::types::{Rank, WireKind};
-use cells::{CELL, DATA, LINE_CELLS};
+use cells::{CELL, LINE_CELLS};
 use link::{Device, Link, Losses, lock, whose};
 use memory::Memory;
 use std::fmt;
@@ -198,6 +198,9 @@ impl VerbsWire {
     /// Loses peers that do not acknowledge, and asks those that were asked nothing for a while.
     fn check_liveness(&self, inner: &mut Inner) {
         let now = Instant::now();
+        for (_, link) in inner.links_mut() {
+            link.rails.iter_mut().for_each(|rail| rail.look(now));
+        }
         let mut silent = Vec::new();
         for (peer, link) in inner.links() {
             if self.losses.is_lost(peer) {
@@ -431,11 +434,9 @@ impl VerbsWire {
         if unsafe { !cells::carry(first, 0..head, flag) } {
             return false;
         }
-        let mut data = [0; LINE_CELLS * DATA];
-        // SAFETY: as above, and these cells have come.
-        unsafe { cells::read(first, head, &mut data) };
         let mut raw = [0; HEADER];
-        raw.copy_from_slice(&data[..HEADER]);
+        // SAFETY: as above, and these cells have come.
+        unsafe { cells::read(first, 0, raw.as_mut_ptr(), HEADER) };
         let header = Header::decode(&raw);
         let len = header.len as usize;
         if len > self.region.layout().slot() {
@@ -457,16 +458,14 @@ impl VerbsWire {
             if !parts.clone().all(|rail| cells::carry(line(rail), 0..1, flag)) {
                 return false;
             }
-            cells::read(first, count, &mut data);
-            cells::clear(first, count);
-            parts.for_each(|rail| cells::clear(line(rail), 1));
             // What is delivered was written by the peer for this bay, whose one writer this thread stands for.
             if small {
-                self.region
-                    .deliver(bay, seq, &header, &data[HEADER..HEADER + len]);
-            } else {
-                self.region.publish(bay, seq, &header);
+                cells::read(first, HEADER, self.region.payload(bay, len), len);
             }
+            self.region.publish(bay, seq, &header);
+            // Whoever waits for the message has it by now.
+            cells::clear(first, count);
+            parts.for_each(|rail| cells::clear(line(rail), 1));
         }
         true
     }
