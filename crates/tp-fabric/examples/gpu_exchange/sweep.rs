@@ -3,6 +3,7 @@
 use crate::bench::{Operation, Table};
 use crate::checks::only;
 use crate::rank::Scene;
+use std::rc::Rc;
 use tp_fabric::gpu::{GpuError, InboxKind, LineTuning, Tuning};
 
 /// Clock cycles before the first poll over a link.
@@ -61,6 +62,36 @@ fn turns(warps: u32, pause: u32, stagger: u32) -> (String, Change) {
     (name, Box::new(change))
 }
 
+/// More than two ranks and inboxes in device memory: warps and tiles of each form, in one shot and in two.
+fn many_ranks() -> Vec<(String, Change)> {
+    let cuts = [(2, 1), (4, 1), (8, 1), (4, 2), (8, 2), (4, 4)];
+    let forms = cuts
+        .into_iter()
+        .flat_map(|(warps, tiles)| ["dense", "lines"].map(|form| lines(form, warps, tiles, 0)));
+    let chunks = [8 << 10, 16 << 10, 32 << 10].map(|chunk| -> (String, Change) {
+        let change = move |tuning: &mut Tuning| {
+            only(tuning, "chunks");
+            tuning.chunk_max = chunk;
+        };
+        (format!("chunks of {chunk}"), Box::new(change))
+    });
+    let mut plans: Vec<(String, Change)> = Vec::new();
+    for (name, change) in forms.chain(chunks) {
+        let change = Rc::new(change);
+        for (shots, two_shot_min) in [("one", u64::MAX), ("two", 0)] {
+            let change = Rc::clone(&change);
+            plans.push((
+                format!("{name}, {shots}-shot"),
+                Box::new(move |tuning| {
+                    change(tuning);
+                    tuning.two_shot_min = two_shot_min;
+                }),
+            ));
+        }
+    }
+    plans
+}
+
 fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
     let mut plans: Vec<(String, Change)> = vec![("as routed".to_owned(), Box::new(|_: &mut Tuning| {}))];
     if world > 2 && kind == InboxKind::PinnedHost {
@@ -90,6 +121,9 @@ fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
                     }),
                 ));
             }
+        }
+        if kind == InboxKind::Device {
+            plans.extend(many_ranks());
         }
         return plans;
     }
