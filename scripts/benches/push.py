@@ -1,7 +1,8 @@
 """How long a file takes to many hosts over shaped links, beside Ansible and clush.
 
 Real SSH servers in namespaces (scripts/ssh-lab), every link shaped by tbf, the workstation's too: what is sent to each host
-from there shares one link. Needs root. Ends with 1 where a bound is broken.
+from there shares one link. Every copy is hashed on every host, untimed; another tool's that is not there is said to have
+failed and has no time. Needs root. Ends with 1 where a bound is broken.
 """
 
 import argparse
@@ -31,27 +32,30 @@ def main(arguments):
         lab.lab("shape", args.rate)
         rows = []
 
-        def measure(name, command, forget=True):
+        def measure(name, command, hosts, pattern=f"bin/*/{blob.name}", forget=True, rival=False):
             if forget:
                 lab.forget(blob)
-            rows.append([name, lab.run(command)])
-            return rows[-1][1]
+            def wrong(_):
+                return lab.copied(blob, hosts, pattern)
+            seconds, failed = lab.rival(command, wrong) if rival else (lab.run(command, wrong), None)
+            rows.append(dict(what=f"{name}, {hosts} hosts" if hosts > 1 else f"{name}, 1 host", seconds=seconds, failed=failed))
+            return seconds
 
-        with_ = ["--with", blob]
-        single = measure("push, 1 host", [*push, *with_, one])
-        many = measure(f"push, {args.hosts} hosts", [*push, *with_, all_])
-        there = measure(f"push, {args.hosts} hosts, there already", [*push, *with_, all_], forget=False)
-        measure(f"push --no-relay, {args.hosts} hosts", [*push, "--no-relay", *with_, all_])
+        with_, every = ["--with", blob], args.hosts
+        single = measure("push", [*push, *with_, one], 1)
+        many = measure("push", [*push, *with_, all_], every)
+        there = measure("push, there already", [*push, *with_, all_], every, forget=False)
+        measure("push --no-relay", [*push, "--no-relay", *with_, all_], every)
         if args.beside:
             tools = sshlab.tools()
-            hosts = lab.ansible_inventory(args.hosts)
-            copy = [tools / "ansible", "all", "-i", hosts, "-f", args.hosts, "-m", "copy", "-a", f"src={blob} dest=/root/.cache/tp-bringup/blob"]
-            measure(f"ansible copy, {args.hosts} hosts", copy)
-            measure(f"ansible copy, {args.hosts} hosts, there already", copy, forget=False)
-            clush = [tools / "clush", *lab.clush(args.hosts), "--copy", blob, "--dest", "/root/.cache/tp-bringup/blob"]
-            measure(f"clush --copy, {args.hosts} hosts", clush)
-    common.table(["what", "s"], rows)
-    common.write(args, dict(machine=common.machine(), rows=[dict(what=what, seconds=seconds) for what, seconds in rows]))
+            dest = "/root/.cache/tp-bringup/blob"
+            theirs = dict(hosts=every, pattern="blob", rival=True)
+            ansible = [tools / "ansible", "all", "-i", lab.ansible_inventory(every), "-f", every, "-m", "copy", "-a", f"src={blob} dest={dest}"]
+            measure("ansible copy", ansible, **theirs)
+            measure("ansible copy, there already", ansible, forget=False, **theirs)
+            measure("clush --copy", [tools / "clush", *lab.clush(every), "-f", every, "--copy", blob, "--dest", dest], **theirs)
+    common.table(["what", "s"], [[row["what"], "FAILED" if row["failed"] else row["seconds"]] for row in rows])
+    common.write(args, dict(machine=common.machine(), rows=rows))
     broken = []
     if many > args.ratio * single:
         broken.append(f"{args.hosts} hosts took {many / single:.2f} times one host's time, more than {args.ratio}")

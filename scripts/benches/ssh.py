@@ -1,7 +1,8 @@
 """What a run over SSH costs beside the ranks' own time, for each step, beside Ansible and clush.
 
 Real SSH servers in namespaces (scripts/ssh-lab). The overhead of a step is its wall time on the orchestrator less the time
-that its longest rank speaks of itself, from its first to its last event. Needs root. Ends with 1 where a bound is broken.
+that its longest rank speaks of itself, from its first to its last event. Another tool's command that brings no answer of
+every host is said to have failed and has no time. Needs root. Ends with 1 where a bound is broken.
 """
 
 import argparse
@@ -49,15 +50,20 @@ def main(arguments):
             rows.append([f"a run of {args.steps} steps, {hosts} hosts, ms", total * 1e3, total * 1e3])
             if median > bound:
                 broken.append(f"a step's overhead at {hosts} hosts is {median:.0f} ms, more than {bound:.0f}")
+            beside = []
             if args.beside:
                 tools = sshlab.tools()
                 remote = lab.runner_path()
                 ansible = [tools / "ansible", "all", "-i", lab.ansible_inventory(hosts), "-f", hosts, "-m", "command", "-a", f"{remote} secret"]
                 clush = [tools / "clush", *lab.clush(hosts), "-f", hosts, f"{remote} secret"]
                 for name, command in (("ansible command", ansible), ("clush", clush)):
-                    seconds = [lab.run(command) for _ in range(3)]
-                    rows.append([f"{name}, {hosts} hosts, ms", common.quantile(seconds, 0.5) * 1e3, max(seconds) * 1e3])
-            figures += [dict(hosts=hosts, median_ms=median, worst_ms=worst, steps=args.steps)]
+                    ran = [lab.rival(command, sshlab.answered(hosts)) for _ in range(3)]
+                    seconds = [took for took, _ in ran]
+                    failed = next((why for _, why in ran if why), None)
+                    times = ["FAILED"] * 2 if failed else [common.quantile(seconds, 0.5) * 1e3, max(seconds) * 1e3]
+                    rows.append([f"{name}, {hosts} hosts, ms", *times])
+                    beside.append(dict(what=name, seconds=seconds, failed=failed))
+            figures += [dict(hosts=hosts, median_ms=median, worst_ms=worst, steps=args.steps, beside=beside)]
     common.table(["what", "median", "worst"], rows)
     common.write(args, dict(machine=common.machine(), rows=figures))
     for line in broken:

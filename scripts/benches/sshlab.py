@@ -1,7 +1,9 @@
 """A lab of SSH servers for the measurements (no measurement itself)."""
 
+import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,11 @@ class Lab:
         self.mount = pathlib.Path(tempfile.mkdtemp(prefix="tp-bench-"))
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80%", "tmpfs", self.mount], check=True)
         self.path = self.mount / "lab"
+        # The others copy by SFTP, which servers have turned on as a rule; the lab's have not, since nothing of ours needs it.
+        for number in range(1, self.hosts + 1):
+            etc = self.path / f"hosts/host-{number}/etc"
+            etc.mkdir(parents=True)
+            (etc / "more-sftp").write_text("Subsystem sftp internal-sftp\n")
         try:
             self.lab("up", "--hosts", str(self.hosts))
         except subprocess.CalledProcessError as error:
@@ -40,14 +47,38 @@ class Lab:
     def lab(self, verb, *words):
         subprocess.run([SCRIPT, verb, self.path, *words], check=True, stdout=subprocess.PIPE)
 
-    def run(self, command):
-        """Runs a command on the workstation; gives its seconds."""
+    def timed(self, command):
+        """Runs a command on the workstation; gives its seconds and how it ended."""
         began = time.monotonic()
         done = subprocess.run([SCRIPT, "run", self.path, *map(str, command)], cwd=self.path, capture_output=True, text=True,
                               env=dict(os.environ, ANSIBLE_HOST_KEY_CHECKING="False", ANSIBLE_PYTHON_INTERPRETER="/usr/bin/python3"))
-        if done.returncode:
-            sys.exit(f"bench: {' '.join(map(str, command))} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return time.monotonic() - began
+        return time.monotonic() - began, done
+
+    def run(self, command, wrong=lambda said: None):
+        """Runs a command of ours, which must end well; gives its seconds."""
+        seconds, done = self.timed(command)
+        why = f"ended with {done.returncode}" if done.returncode else wrong(done.stdout)
+        if why:
+            sys.exit(f"bench: {' '.join(map(str, command))}: {why}: {done.stdout}{done.stderr}")
+        return seconds
+
+    def rival(self, command, wrong):
+        """Runs another tool's command; gives its seconds and, in words, why they count for nothing. An exit code is not
+        believed: `wrong` looks at what it said or did."""
+        seconds, done = self.timed(command)
+        why = f"ended with {done.returncode}" if done.returncode else wrong(done.stdout)
+        if why:
+            print(f"bench: {pathlib.Path(command[0]).name} {why}: {(done.stdout + done.stderr).strip()[-600:]}", file=sys.stderr)
+        return seconds, why
+
+    def copied(self, blob, hosts, pattern):
+        """A look at every host's file, found below its cache: says which hosts have not the bytes of `blob`."""
+        want, lacking = digest(blob), []
+        for number in range(1, hosts + 1):
+            found = list((self.path / f"hosts/host-{number}/home/.cache/tp-bringup").glob(pattern))
+            if [digest(path) for path in found] != [want]:
+                lacking.append(f"host-{number}")
+        return f"left no whole copy on {', '.join(lacking)}" if lacking else None
 
     def inventory(self, hosts):
         parts = (self.path / "inventory.toml").read_text().split("[[host]]")
@@ -69,7 +100,8 @@ class Lab:
         return path
 
     def clush(self, hosts):
-        return ["-l", "root", "-o", self.ssh_options(), "-w", ",".join(self.addresses(hosts))]
+        # -S: a host's failure is the command's, which otherwise ends with 0.
+        return ["-S", "-l", "root", "-o", self.ssh_options(), "-w", ",".join(self.addresses(hosts))]
 
     def forget(self, blob):
         """Takes the file away from every host."""
@@ -82,6 +114,18 @@ class Lab:
     def runner_path(self):
         found = next((self.path / "hosts/host-1/home").glob(".cache/tp-bringup/bin/*/tf-tp-test"))
         return "/root/" + str(found.relative_to(self.path / "hosts/host-1/home"))
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def answered(hosts):
+    """A look at what every host answered, one secret each: says how many are lacking."""
+    def wrong(said):
+        secrets = set(re.findall(r"\b[0-9a-f]{64}\b", said))
+        return None if len(secrets) == hosts else f"brought {len(secrets)} answers of {hosts}"
+    return wrong
 
 
 def programs(args, lab):
