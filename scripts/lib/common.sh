@@ -100,6 +100,19 @@ cargo_tool() {
   printf '%s\n' "$dir/bin"
 }
 
+# portable_key: the hash of what the portable runner is built of. Tests and fuzz targets are in none of it.
+portable_key() {
+  (cd "$ROOT" && git ls-files -z Cargo.toml Cargo.lock kernels crates nix flake.nix flake.lock \
+    ':!crates/*/tests/*' ':!crates/*/fuzz/*' | xargs -0 sha256sum | sha256sum | cut -c1-32)
+}
+
+# portable_runner: prints the portable runner that scripts/nix-check left. Returns 1 where there is none of these sources.
+portable_runner() {
+  local dir=$CACHE/portable key
+  key=$(portable_key 2>/dev/null) || return 1
+  [ -x "$dir/tf-tp-test" ] && [ "$(cat "$dir/sources" 2>/dev/null)" = "$key" ] && printf '%s\n' "$dir/tf-tp-test"
+}
+
 # The wheels of nvcc and of what it needs, all pinned: the metapackage leaves some of them open, and two releases do not
 # work together.
 NVCC=13.0.88

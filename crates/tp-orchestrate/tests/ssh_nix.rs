@@ -249,6 +249,68 @@ fn a_closure_is_copied_once_and_its_runner_is_the_one_that_runs() {
     nix.down();
 }
 
+/// `--prune` takes our links to other runners away, also one that leads nowhere, and lets those be that a process needs.
+/// What is in the store stays: it is for its owner to collect.
+#[test]
+fn prune_takes_away_the_links_to_other_runners() {
+    let Some(lab) = Lab::up(2) else { return };
+    let Some(nix) = Nix::up(&lab) else { return };
+    let inventory = lab.inventory();
+    let links = |host: usize| lab.on(host, "cd /root/.cache/tp-bringup/nix && ls");
+    let deploys = |how: &str| {
+        let with = format!("launcher = \"ssh\"\n{how}");
+        lab.edit(|_| inventory.replace("launcher = \"ssh\"", &with));
+    };
+    // One that every host builds, and two that are copied: what is meant in the end is the last one.
+    deploys(&format!(
+        "deploy = \"nix-build\"\nflake = \"{}\"",
+        nix.flake("built", "echo built >>$out/bin/tf-tp-test")
+    ));
+    nix.output(&["push", "inventory.toml"])
+        .expect(0, &["built there"]);
+    deploys("deploy = \"nix-copy\"");
+    let copied = ["older", "newer"].map(|name| {
+        let path = nix.build(&nix.flake(name, &format!("echo {name} >>$out/bin/tf-tp-test")));
+        (path.join("bin/tf-tp-test").display().to_string(), path)
+    });
+    let [(older, older_path), (newer, newer_path)] = copied;
+    nix.output(&["push", "inventory.toml", "--runner", &older])
+        .expect(0, &["MB in"]);
+    lab.on(2, "ln -s /nowhere /root/.cache/tp-bringup/nix/dangling");
+    let mut busy = lab.spawn_on(
+        1,
+        &format!("while sleep 1 && echo beat; do :; done 2>/dev/null | {older} supervise -- sleep 600"),
+    );
+    lab::within(10, "the busy runner", || {
+        lab.on(1, "pgrep -x tf-tp-test").lines().count() > 0
+    });
+    let prune = ["push", "inventory.toml", "--runner", &newer, "--prune"];
+    nix.output(&prune).expect(
+        0,
+        &[
+            "host-1  1 taken away, 1 in use and kept",
+            "host-2  3 taken away, 0 in use and kept",
+        ],
+    );
+    let name = |path: &Path| format!("{}\n", path.file_name().unwrap().to_string_lossy());
+    let mut both = [name(&older_path), name(&newer_path)];
+    both.sort();
+    assert_eq!(links(1), both.concat());
+    assert_eq!(links(2), name(&newer_path));
+    let there = lab.on(2, &format!("test -x {older} && test -x {newer} && echo both"));
+    assert_eq!(there, "both\n", "the store is not ours to collect");
+    // What beats ends at its next beat.
+    lab.on(1, "kill $(pgrep -x tf-tp-test)");
+    busy.wait().unwrap();
+    nix.output(&prune)
+        .expect(0, &["host-1  1 taken away, 0 in use and kept"]);
+    assert_eq!(links(1), name(&newer_path));
+    for host in [1, 2] {
+        lab.on(host, "rm -rf /root/.cache/tp-bringup/nix");
+    }
+    nix.down();
+}
+
 #[test]
 fn every_host_builds_the_flake_and_what_they_build_must_agree() {
     let Some(lab) = Lab::up(2) else { return };

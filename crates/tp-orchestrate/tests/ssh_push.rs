@@ -158,33 +158,23 @@ fn a_full_disk_a_foreign_program_and_a_busy_one() {
         ],
     );
     assert!(!said.text.contains("host host-1"), "{}", said.text);
-    // The room goes while the file comes.
-    lab.on(2, "mount -o remount,size=64m /root/small; fallocate -l 10m /root/small/other; mount -o remount,size=14m /root/small");
-    let grow = lab.spawn_on(
-        2,
-        "while [ ! -e /root/small/bin/*/*.part ]; do :; done; fallocate -l 4m /root/small/more",
-    );
+    // The room goes while the file comes: enough before, too little behind it, on a link that leaves the time for it.
     let size = fs::metadata(lab::runner()).unwrap().len();
-    if size < 4_000_000 * 2 {
-        // Enough room before, too little behind it.
-        let said = push(&lab, &[]);
-        assert!(said.code == 3 || said.code == 0, "{}", said.text);
-        if said.code == 3 {
-            assert!(
-                said.text.contains("host host-2: failed to write"),
-                "{}",
-                said.text
-            );
-            assert_eq!(
-                lab.on(2, "ls /root/small/bin/*/ 2>/dev/null"),
-                "",
-                "nothing half-written stays"
-            );
-        }
-    }
-    let mut grow = grow;
-    let _ = grow.kill();
-    let _ = grow.wait();
+    let (room, gone) = (size + (2 << 20), size / 4 * 3);
+    lab.on(2, &format!("mount -o remount,size={room} /root/small"));
+    lab.lab("shape", &["20mbit"]);
+    let mut grow = lab.spawn_on(
+        2,
+        &format!("until ls /root/small/bin/*/*.part >/dev/null 2>&1; do :; done; fallocate -l {gone} /root/small/more"),
+    );
+    push(&lab, &[]).expect(3, &["host host-2: failed to write", "No space left on device"]);
+    assert_eq!(
+        lab.on(2, "ls /root/small/bin/*/"),
+        "",
+        "nothing half-written stays"
+    );
+    assert!(grow.wait().unwrap().success());
+    lab.lab("shape", &["none"]);
     lab.on(2, "umount /root/small");
     lab.edit(|text| text.replace("dir = \"/root/small\"\n", ""));
 

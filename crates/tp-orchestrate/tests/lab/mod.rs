@@ -247,10 +247,14 @@ fn script() -> PathBuf {
     root().join("scripts/ssh-lab")
 }
 
-/// The runner without its debugging symbols, which are most of it.
+/// The runner that the hosts get: the portable one that TF_TP_PORTABLE_BIN names, byte for byte, else cargo's without its
+/// debugging symbols, which are most of it.
 pub fn runner() -> &'static Path {
     static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
     STRIPPED.get_or_init(|| {
+        if let Some(portable) = std::env::var_os("TF_TP_PORTABLE_BIN") {
+            return PathBuf::from(portable);
+        }
         let whole = common::runner();
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stripped-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
