@@ -3,7 +3,6 @@
 use super::Report;
 use super::record::Read;
 use crate::receipt::{DerivedFrom, Receipt, SCHEMA};
-use crate::store::files;
 use crate::store::sums::DOCUMENT;
 use serde::Deserialize;
 use serde_json::Value;
@@ -44,8 +43,14 @@ pub(super) fn document(dir: &Path, report: &mut Report) -> Option<Document> {
 }
 
 /// Every figure must be the one that the record gives.
-pub(super) fn with_record(document: &Document, read: &Read, report: &mut Report) {
+pub(super) fn with_record(document: &Document, read: &Read, sealed: bool, report: &mut Report) {
     let Document { text, head } = document;
+    if sealed && head.derived_from.bytes != read.whole.derived_from.bytes {
+        report.broken(
+            DOCUMENT,
+            "the run has ended, and it does not rest on the whole record",
+        );
+    }
     let Some(derived) = read.prefix(&head.derived_from) else {
         let bytes = head.derived_from.bytes;
         report.broken(
@@ -79,13 +84,7 @@ pub(super) fn with_record(document: &Document, read: &Read, report: &mut Report)
     }
     let mut differences = Vec::new();
     differ("", &derived, &said, newer, &mut differences);
-    let more = differences.len().saturating_sub(NAMED);
-    for what in differences.into_iter().take(NAMED) {
-        report.broken(DOCUMENT, what);
-    }
-    if more > 0 {
-        report.broken(DOCUMENT, format!("{more} more differences from the record"));
-    }
+    name_some(DOCUMENT, differences, report);
 }
 
 fn differ(path: &str, derived: &Value, said: &Value, newer: bool, out: &mut Vec<String>) {
@@ -139,18 +138,39 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// The in-toto Statement must be about this `receipt.json`.
-pub(super) fn statement(dir: &Path, report: &mut Report) {
+/// The in-toto Statement, which other programs act on, must be the one that the record and this `receipt.json` give.
+pub(super) fn statement(dir: &Path, document: &Document, read: &Read, report: &mut Report) {
     const NAME: &str = "receipt.intoto.json";
-    // A file that is missing or changed was named with the hashes.
-    let Ok(text) = std::fs::read_to_string(dir.join(NAME)) else {
-        return;
+    let text = match std::fs::read_to_string(dir.join(NAME)) {
+        Ok(text) => text,
+        Err(e) => return report.unreadable(NAME, &e),
     };
-    let Ok((hash, _)) = files::sha256_of(&dir.join(DOCUMENT), None) else {
+    let derived = crate::render::intoto(&read.whole, &document.text);
+    if derived == text {
         return;
+    }
+    let parsed = |text: &str| serde_json::from_str::<Value>(text);
+    let (derived, said) = match (parsed(&derived), parsed(&text)) {
+        (Ok(derived), Ok(said)) => (derived, said),
+        (Err(e), _) | (_, Err(e)) => return report.broken(NAME, format!("is no Statement: {e}")),
     };
-    let statement: Value = serde_json::from_str(&text).unwrap_or_default();
-    if statement["subject"][0]["digest"]["sha256"] != hash {
-        report.broken(NAME, format!("its subject is not this {DOCUMENT}"));
+    let newer = document.head.schema > SCHEMA;
+    let mut differences = Vec::new();
+    differ("", &derived, &said, newer, &mut differences);
+    if differences.is_empty() && !newer {
+        // A field that stands there twice reads as one or the other, by who reads it.
+        differences.push("it is not in the one form that we write".into());
+    }
+    name_some(NAME, differences, report);
+}
+
+/// Names differences one by one, and counts those that are too many.
+fn name_some(file: &str, differences: Vec<String>, report: &mut Report) {
+    let more = differences.len().saturating_sub(NAMED);
+    for what in differences.into_iter().take(NAMED) {
+        report.broken(file, what);
+    }
+    if more > 0 {
+        report.broken(file, format!("{more} more differences from the record"));
     }
 }

@@ -153,15 +153,15 @@ pub fn verify(dir: &Path, options: &Options) -> Report {
     let read = record::read(dir, sealed, &mut report);
     let document = compare::document(dir, &mut report);
     if let (Some(read), Some(document)) = (&read, &document) {
-        compare::with_record(document, read, &mut report);
+        compare::with_record(document, read, sealed, &mut report);
+        if sealed {
+            compare::statement(dir, document, read, &mut report);
+        }
     }
     if let Some(read) = read {
         plan(dir, &read, &mut report);
         binary(options, &read, &mut report);
         settle(read, sealed, sums.is_some(), &mut report);
-    }
-    if sealed {
-        compare::statement(dir, &mut report);
     }
     signature::check(dir, options, &mut report);
     report
