@@ -50,6 +50,11 @@ pub enum At {
 
 impl At {
     const WORDS: [&'static str; 6] = ["connect", "met", "agreed", "open", "run", "close"];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
 }
 
 impl std::str::FromStr for At {

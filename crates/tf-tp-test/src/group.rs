@@ -62,8 +62,8 @@ pub fn introduce(settings: &Settings, sink: &Sink) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the fate channel tells before it ends this process.
-pub fn hooks(sink: &Sink) -> SessionHooks {
+/// What the fate channel tells before it ends this process, and what all ranks must have been told to do.
+pub fn hooks(command: &str, sink: &Sink) -> SessionHooks {
     let sink = sink.clone();
     let on_fate = move |report: &FateReport| {
         sink.event(Kind::Fate(Fate {
@@ -75,7 +75,10 @@ pub fn hooks(sink: &Sink) -> SessionHooks {
     let image = devices::image_sha256().unwrap_or_else(|| "none".to_owned());
     SessionHooks {
         on_fate: Some(Arc::new(on_fate)),
-        agree: vec![("kernel_image".to_owned(), image)],
+        agree: vec![
+            ("kernel_image".to_owned(), image),
+            ("command".to_owned(), command.to_owned()),
+        ],
         exit: Arc::new(Stamped),
     }
 }
@@ -114,7 +117,7 @@ pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink
         }
         _ => {}
     }
-    let group = Group::open(settings, hooks(sink)).map_err(refusal)?;
+    let group = Group::open(settings, hooks(&job.words(), sink)).map_err(refusal)?;
     if let Job::Failfast(injection, At::Agreed) = job {
         let fate = group.fate();
         if injection.victim == settings.rank.0 {

@@ -33,6 +33,33 @@ pub enum Job {
     Rails(u32),
 }
 
+impl Job {
+    /// What every rank must have been told alike, as it would be written. Ranks with different jobs would wait for each other
+    /// for ever, or until one meets a call that it does not expect.
+    pub fn words(&self) -> String {
+        let only = |text: &Option<String>| {
+            text.as_ref()
+                .map_or(String::new(), |text| format!(" --only {text}"))
+        };
+        match self {
+            Self::RoceHost(calls) => format!("roce-host --calls {calls}"),
+            Self::Suite(text) => format!("suite{}", only(text)),
+            Self::Failfast(injection, at) => {
+                format!(
+                    "failfast {} {} --at {}",
+                    injection.victim,
+                    injection.kind.name(),
+                    at.name()
+                )
+            }
+            // How the link goes down is the victim's affair.
+            Self::Transport(plan) => format!("failfast {} transport", plan.victim),
+            Self::Bench(plan) => plan.words(),
+            Self::Rails(calls) => format!("bench --rails --calls {calls}"),
+        }
+    }
+}
+
 /// Reads the settings for a command that names a backend of its own (`suite BACKEND`), which must not contradict
 /// `--backend`.
 pub fn settings(sources: &mut Sources, named: Option<&str>) -> Result<Settings, Refusal> {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Ended, lives, nothing_left, session, start_group};
+use common::{Ended, lives, nothing_left, session, start, start_group};
 use std::time::Duration;
 use tp_receipt::event::{Fate, Inject, Kind};
 
@@ -147,5 +147,29 @@ fn a_stopped_rank_is_noticed_by_its_silence() {
         let stopped = stopped.end(AT_ONCE);
         assert!(inject_of(&stopped).is_some());
         nothing_left(&session);
+    }
+}
+
+/// Both ranks took the other for the victim, and went on for ever.
+#[test]
+fn ranks_that_were_told_different_things_say_so() {
+    let port = common::free_port().to_string();
+    let commands: [&[&str]; 2] = [&["failfast", "1", "kill"], &["failfast", "0", "kill"]];
+    let others: [&[&str]; 2] = [&["suite", "host"], &["bench", "--backend", "host"]];
+    for told in [commands, others] {
+        let running: Vec<_> = told
+            .iter()
+            .zip(["0", "1"])
+            .map(|(words, rank)| {
+                let mut command = common::runner(words);
+                command.args(["--rank", rank, "--world", "2", "--port", &port]);
+                start(command)
+            })
+            .collect();
+        for ended in running.into_iter().map(|rank| rank.end(common::LIMIT)) {
+            assert_eq!(ended.code(), Some(2), "{}", ended.err);
+            let says = format!("the ranks differ in command: `{}", told[0][0]);
+            assert!(ended.err.contains(&says), "{}", ended.err);
+        }
     }
 }

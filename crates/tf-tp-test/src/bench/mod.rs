@@ -86,6 +86,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What every rank must have been told alike.
+    pub fn words(&self) -> String {
+        let ops: Vec<&str> = self.ops.iter().map(|op| op.name()).collect();
+        let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        let calls = self
+            .calls
+            .map_or(String::new(), |calls| format!(" --calls {calls}"));
+        format!("bench --ops {} --sizes {}{calls}", ops.join(","), sizes.join(","))
+    }
+
     /// The plan of the command line's texts. The error is one line about the first thing that is wrong.
     pub fn parse(ops: &str, sizes: &str, calls: Option<u32>) -> Result<Self, String> {
         let ops: Result<Vec<Op>, _> = ops.split(',').map(|word| Op::parse(word.trim())).collect();

@@ -52,7 +52,8 @@ impl Measured {
 
 /// Meets, picks, measures and reports; rank 0 has the figures.
 pub fn run(calls: u32, settings: &Settings, rdma: &RdmaConfig, sink: &Sink) -> Result<u8, Refusal> {
-    let mut group = Group::open(settings, hooks(sink)).map_err(refusal)?;
+    let mut group =
+        Group::open(settings, hooks(&format!("bench --rails --calls {calls}"), sink)).map_err(refusal)?;
     group.fate().set_phase("bench");
     let agreed = match rails::agree(group.meeting(), rdma) {
         Ok(agreed) => agreed,

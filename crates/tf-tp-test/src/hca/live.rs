@@ -19,7 +19,7 @@ pub fn run(live: &Live<'_>, sink: &Sink) -> Result<u8, Refusal> {
     rdma.nccl_version = devices::nccl_version(&|name| live.sources.text(name).map(|(value, _)| value));
     // What a captured tree shows is not there to be written over.
     rdma.probe = root == Path::new("/");
-    let mut group = Group::open(live.settings, hooks(sink)).map_err(refusal)?;
+    let mut group = Group::open(live.settings, hooks("hca", sink)).map_err(refusal)?;
     group.fate().set_phase("hca");
     let agreed = match rails::agree(group.meeting(), &rdma) {
         Ok(agreed) => agreed,

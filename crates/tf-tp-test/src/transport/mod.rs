@@ -74,7 +74,11 @@ struct Run<'a> {
 
 /// Runs the steps. The exit code is 0 when all hold, 1 when one does not, 3 where the ports are not idle.
 pub fn run(plan: &Plan, settings: &Settings, rdma: &RdmaConfig, sink: &Sink) -> Result<u8, Refusal> {
-    let mut group = Group::open(settings, hooks(sink)).map_err(refusal)?;
+    let mut group = Group::open(
+        settings,
+        hooks(&format!("failfast {} transport", plan.victim), sink),
+    )
+    .map_err(refusal)?;
     group.fate().set_phase("transport");
     let agreed = match rails::agree(group.meeting(), rdma) {
         Ok(agreed) => agreed,
