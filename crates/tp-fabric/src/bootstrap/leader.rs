@@ -19,6 +19,8 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 const STRANGERS_AT_ONCE: usize = 256;
 /// Connections accepted in one turn, so that a flood does not starve those already here.
 const ACCEPTED_PER_TURN: usize = 64;
+/// Pieces of 4 KiB that are read of one who is turned away; no rank sends more than two before it has an answer.
+const LEFTOVERS: usize = 4;
 /// How often ranks that are in are looked at, so that one which dies while others are awaited is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -279,8 +281,13 @@ impl Leader {
         let _ = visitor.socket.write(reply);
         // What is left unread would turn the close into a reset, which can overtake the reply.
         let _ = visitor.socket.shutdown(std::net::Shutdown::Write);
+        // What somebody sends without end is not waited for.
         let mut sink = [0; 4096];
-        while matches!(visitor.socket.read(&mut sink), Ok(n) if n > 0) {}
+        for _ in 0..LEFTOVERS {
+            if !matches!(visitor.socket.read(&mut sink), Ok(n) if n > 0) {
+                break;
+            }
+        }
         self.roster.turn_away(&visitor.from, why, known);
     }
 

@@ -3,7 +3,7 @@
 use super::hello::{Hello, Role};
 use crate::types::{Rank, World};
 
-/// The first few refusals are kept for people; a flood of them is only counted.
+/// So many different refusals are kept for people; repeated and further ones are only counted.
 const REFUSALS_KEPT: usize = 16;
 
 /// The seats of all followers.
@@ -15,6 +15,8 @@ pub(super) struct Roster {
     over: Option<Over>,
     pub strangers: u64,
     pub refused: Vec<String>,
+    /// Refusals that are not in `refused`: repeated ones, and those beyond its end.
+    more_refused: u64,
 }
 
 /// A boot that has failed, and who still has to hear of it.
@@ -53,6 +55,7 @@ impl Roster {
             over: None,
             strangers: 0,
             refused: Vec::new(),
+            more_refused: 0,
         }
     }
 
@@ -139,9 +142,15 @@ impl Roster {
         if !known {
             tracing::debug!("turned away {from}: {why}");
             self.strangers += 1;
-        } else if self.refused.len() < REFUSALS_KEPT {
-            tracing::warn!("turned away a rank from {from}: {why}");
-            self.refused.push(format!("{from}: {why}"));
+            return;
+        }
+        // One who comes again and again must not hide another.
+        let refusal = format!("{from}: {why}");
+        if self.refused.len() < REFUSALS_KEPT && !self.refused.contains(&refusal) {
+            tracing::warn!("turned away a rank from {refusal}");
+            self.refused.push(refusal);
+        } else {
+            self.more_refused += 1;
         }
     }
 
@@ -167,6 +176,9 @@ impl Roster {
         if !self.refused.is_empty() {
             out = format!("; refused meanwhile: {}", self.refused.join("; "));
         }
+        if self.more_refused > 0 {
+            out += &format!("; and {} more refusals", self.more_refused);
+        }
         if self.strangers > 0 {
             out += &format!("; {} other connections proved nothing", self.strangers);
         }
@@ -188,6 +200,24 @@ mod tests {
             host: format!("host-{rank}"),
             pid: 7,
         }
+    }
+
+    #[test]
+    fn one_who_is_refused_again_and_again_hides_nobody() {
+        let mut roster = Roster::new(World(2), "s");
+        for _ in 0..100 {
+            roster.turn_away("192.0.2.9", "it does not know the secret", true);
+        }
+        roster.turn_away("192.0.2.1", "it counts 3 ranks", true);
+        let seen = roster.seen();
+        assert!(
+            seen.contains("counts 3 ranks") && seen.contains("99 more"),
+            "{seen}"
+        );
+        for number in 0..100 {
+            roster.turn_away(&format!("192.0.2.{number}"), "something", true);
+        }
+        assert_eq!(roster.refused.len(), REFUSALS_KEPT);
     }
 
     #[test]
