@@ -66,6 +66,7 @@ codes! {
         MtuMismatch, "mtu-mismatch", "The two ends of a rail have different active MTUs; the smaller one is used.";
         SpeedMismatch, "speed-mismatch", "The two ends of a rail, or the rails of a pair, run at different speeds; the slowest sets the pace.";
         SoftDevice, "soft-device", "A software RDMA device is in use. Its figures say nothing about hardware.";
+        LostRail, "lost-rail", "A port is ready and the one at the other end that shares its subnet is not: the pair has fewer rails than it is cabled for.";
         Unprobed, "unprobed", "Rails rest on addresses and routes; no RDMA write has crossed them yet.";
         UnknownFact, "unknown-fact", "A fact is missing that would have been used; what follows from it is not known.";
         Disagree, "disagree", "A port that would have been picked is left out since another rank's variable leaves out its partner.";

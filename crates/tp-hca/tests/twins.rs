@@ -127,3 +127,102 @@ fn redaction_keeps_the_pick() {
     assert_eq!(names(&redacted), names(&plain));
     assert_eq!(plain.ranks[0].rails.len(), 2);
 }
+
+/// What the port at the other end lacks is the reason, wherever a reason is given; and it costs a warning.
+#[test]
+fn a_partner_that_cannot_be_used_is_the_reason_that_is_told() {
+    type Change = fn(&mut tp_hca::facts::Port);
+    let changes: [(Change, &str, &str); 3] = [
+        (
+            |port| port.state = Some(tp_hca::facts::PortState::Down),
+            "port-down",
+            "state DOWN",
+        ),
+        (|port| port.carrier = Some(false), "port-down", "no carrier"),
+        (
+            |port| port.openable = Some(false),
+            "not-openable",
+            "cannot open uverbs",
+        ),
+    ];
+    for (change, code, says) in changes {
+        let mut document = twins();
+        let ports = &mut document.rank_mut(1).unwrap().ports;
+        change(ports.iter_mut().find(|port| port.device == "mlx5_3").unwrap());
+        let got = pick(&document, &Options::default());
+        assert_eq!((got.ok, got.ranks[0].rails.len()), (true, 1));
+        let told = "its partner mlx5_3:1 on rank 1 is not usable";
+        let row = got.ranks[0]
+            .ports
+            .iter()
+            .find(|row| row.device == "roceP2p1s0f1")
+            .unwrap();
+        assert!(
+            row.reason.contains(told) && row.reason.contains(says),
+            "{}",
+            row.reason
+        );
+        let mut warnings = got.ranks[0].warnings.iter();
+        assert!(warnings.any(|w| w.code.as_str() == "lost-rail" && w.text.contains(told)));
+        // Who names the healthy end is told of the other one.
+        let rank = document.rank_mut(0).unwrap();
+        rank.set_env("TF_TP_ROCE_HCA", Some("rocep1s0f1,roceP2p1s0f1"));
+        let error = pick(&document, &Options::default()).error.unwrap();
+        assert_eq!((error.code.as_str(), error.rank), (code, Some(1)), "{error}");
+        assert!(error.text.contains(told), "{error}");
+    }
+    let whole = pick(&twins(), &Options::default());
+    let mut warnings = whole.ranks.iter().flat_map(|rank| &rank.warnings);
+    assert!(!warnings.any(|w| w.code.as_str() == "lost-rail"));
+}
+
+#[test]
+fn a_port_number_where_a_gid_index_belongs_is_told_apart() {
+    let mut document = twins();
+    let facts = document.rank_mut(0).unwrap();
+    let port = facts
+        .ports
+        .iter_mut()
+        .find(|port| port.device == "rocep1s0f1")
+        .unwrap();
+    let gids = port.gids.as_mut().unwrap();
+    if !gids.iter().any(|gid| gid.index.map(|index| index.0) == Some(1)) {
+        let mut local = gids[0].clone();
+        (local.index, local.gid) = (Some(tp_hca::GidIndex(1)), Some("fe80::1234".parse().unwrap()));
+        local.kind = Some(tp_hca::facts::GidType::V2);
+        gids.push(local);
+    }
+    facts.set_env("TF_TP_ROCE_HCA", Some("rocep1s0f1:1"));
+    let error = pick(&document, &Options::default()).error.unwrap();
+    let says = "`:1` is a GID index here, no port";
+    assert!(
+        error.text.contains(says) && error.text.ends_with("write TF_TP_ROCE_HCA=rocep1s0f1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn names_that_could_not_be_an_interface_are_no_facts() {
+    for bad in ["", "a,b", "=x", "^x", "a\nb", "\u{1b}[31m", "sixteen-letters-"] {
+        let mut document = twins();
+        document.ranks[0].ports[0].netdev = Some(bad.to_owned());
+        let text = document.to_toml().unwrap();
+        let error = Document::from_toml(&text).unwrap_err().to_string();
+        assert!(
+            error.contains("not a network interface's name"),
+            "{bad:?}: {error}"
+        );
+        assert!(!error.contains(['\n', '\u{1b}']), "{error:?}");
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_warned_about() {
+    let kept = |value: &str| {
+        let got = with(&[(0, "NCCL_SOCKET_IFNAME", value)]);
+        let mut warnings = got.ranks[0].warnings.iter();
+        warnings.any(|w| w.code.as_str() == "env-kept")
+    };
+    assert!(kept("eth77") && kept("=enp1s0f1"));
+    assert!(!kept("enp1s0f1") && !kept("=enp1s0f1np1") && !kept("^docker0"));
+}

@@ -75,6 +75,13 @@ pub fn capture(args: &HcaArgs, sources: &Sources, sink: &Sink) -> Result<u8, Ref
     let mut document =
         Document::of_ranks(vec![facts(root(args), sources, rank.unwrap_or(0), sink)]).map_err(failed)?;
     if args.redact {
+        if sources.text(crate::start::SECRET).is_none() {
+            sink.log(
+                "warn",
+                None,
+                "the pseudonyms are this file's own: captures that are to be joined need one TF_TP_SECRET on every host",
+            );
+        }
         document.redact(redaction_seed(sources)?.as_bytes());
     }
     let text = document.to_toml().map_err(failed)?;

@@ -234,3 +234,11 @@ pub struct Route {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<std::net::IpAddr>,
 }
+
+/// A text of a stranger for a message: one line without control characters, cut where it is long.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    let cut: String = text.chars().take(MOST).collect();
+    let dots = if cut.len() < text.len() { "…" } else { "" };
+    format!("{}{dots}", cut.escape_debug())
+}

@@ -144,15 +144,33 @@ impl Document {
 }
 
 impl RankFacts {
-    /// Checks what types do not: device names (they become paths and variable text) and repeated ports.
+    /// Every interface that the facts name.
+    fn netdevs(&self) -> impl Iterator<Item = &str> {
+        let ports = self.ports.iter().flat_map(|port| {
+            let gids = port.gids.iter().flatten().filter_map(|gid| gid.netdev.as_deref());
+            port.netdev.as_deref().into_iter().chain(gids)
+        });
+        let addresses = self.addresses.iter().filter_map(|entry| entry.netdev.as_deref());
+        let routes = self.routes.iter().filter_map(|route| route.netdev.as_deref());
+        ports.chain(addresses).chain(routes)
+    }
+
+    /// Checks what types do not: device and interface names (they become paths and variable text) and repeated ports.
     pub(crate) fn check(&self) -> Result<(), FactsError> {
+        if let Some(name) = self.netdevs().find(|name| !is_netdev_name(name)) {
+            return Err(FactsError::of_text(format!(
+                "rank {}: `{}` is not a network interface's name: at most 15 printable characters without space, `/`, `,`, `=`, `^`",
+                self.rank,
+                crate::facts::shown(name)
+            )));
+        }
         let mut seen = std::collections::BTreeSet::new();
         for port in &self.ports {
             if !is_device_name(&port.device) {
                 return Err(FactsError::of_text(format!(
                     "rank {}: `{}` is not a device name: letters, digits and `_`, at most 63",
                     self.rank,
-                    port.device.escape_default()
+                    crate::facts::shown(&port.device)
                 )));
             }
             if !(1..=255).contains(&port.port.0) {
@@ -180,6 +198,12 @@ impl RankFacts {
     }
 }
 
+/// Whether a text can be a network interface's name and stand in NCCL's list of them.
+fn is_netdev_name(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b',' | b'=' | b'^');
+    (1..=15).contains(&text.len()) && text.bytes().all(legal) && text != "." && text != ".."
+}
+
 /// Whether a text can be an RDMA device's name; only then may it become part of a path.
 pub fn is_device_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
@@ -196,7 +220,11 @@ fn check_keys(source: &str, table: &DeTable<'_>, shape: &Shape) -> Result<(), Fa
             return Err(FactsError::at(
                 source,
                 Some(key.span()),
-                format!("unknown key `{name}` in {}; nearest is `{near}`", shape.name),
+                format!(
+                    "unknown key `{}` in {}; nearest is `{near}`",
+                    crate::facts::shown(name),
+                    shape.name
+                ),
             ));
         }
         let Some((_, below)) = shape.below.iter().find(|(key, _)| *key == name) else {

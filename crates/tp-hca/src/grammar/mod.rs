@@ -36,7 +36,7 @@ impl fmt::Display for GrammarError {
         write!(
             f,
             "{variable}={}, character {column}: {what}; {fix}",
-            value.escape_debug()
+            crate::facts::shown(value)
         )
     }
 }

@@ -62,6 +62,16 @@ fn merge(
                         text,
                     });
                 }
+                if name == "NCCL_SOCKET_IFNAME" && names_no_netdev(host, theirs) {
+                    let text = format!(
+                        "{name}={theirs} is set and kept, and names no interface of {}",
+                        host.facts.place()
+                    );
+                    warnings.push(Warning {
+                        code: WarningCode::EnvKept,
+                        text,
+                    });
+                }
                 result.insert(name.to_owned(), theirs.to_owned());
             }
         }
@@ -78,6 +88,37 @@ fn merge(
         });
     }
     result
+}
+
+/// Whether a list of interfaces, in NCCL's grammar (prefixes, exact after `=`, all others after `^`), names none that the
+/// facts know.
+fn names_no_netdev(host: &Host<'_>, list: &str) -> bool {
+    let facts = host.facts;
+    let mut known = facts
+        .addresses
+        .iter()
+        .filter_map(|entry| entry.netdev.as_deref())
+        .peekable();
+    if list.starts_with('^') || known.peek().is_none() {
+        return false;
+    }
+    let (exact, names) = match list.strip_prefix('=') {
+        Some(names) => (true, names),
+        None => (false, list),
+    };
+    !known.any(|netdev| {
+        // NCCL takes `name:port` too.
+        let mut names = names
+            .split(',')
+            .map(|name| name.split(':').next().unwrap_or(name));
+        names.any(|name| {
+            if exact {
+                netdev == name
+            } else {
+                netdev.starts_with(name)
+            }
+        })
+    })
 }
 
 /// What the rails of all ranks together look like to NCCL.

@@ -115,15 +115,24 @@ fn idle(world: &World<'_>, index: usize, port: usize) -> String {
     if !crate::pick::warn::is_v6(world) && endpoints.iter().all(|endpoint| endpoint.ip.is_ipv6()) {
         return "IPv6 only, and the rails are IPv4: NCCL takes one family for all ports; give it an IPv4 address".into();
     }
+    if let Some(partner) = unusable_partner(world, index, port) {
+        return partner.text();
+    }
     let peers = || {
         let others = world.pairs_of(index).map(|(_, _, other)| other);
-        others.flat_map(|other| other.endpoints.iter().filter(|peer| !peer.link_local))
+        others.flat_map(|other| {
+            let usable = |peer: &&Endpoint| !peer.link_local && other.ports[peer.port].refusal().is_none();
+            other.endpoints.iter().filter(usable)
+        })
     };
     for endpoint in &endpoints {
         let Some(net) = endpoint.subnet() else { continue };
         let (mutual, own): (Vec<_>, Vec<_>) = peers()
             .filter(|peer| net.contains(&peer.ip))
             .partition(|peer| peer.subnet().is_some_and(|theirs| theirs.contains(&endpoint.ip)));
+        if mutual.iter().any(|peer| peer.ip == endpoint.ip) {
+            return format!("a peer has the same address {}: give each its own", endpoint.ip);
+        }
         if !mutual.is_empty() {
             return format!(
                 "{} shares its subnet with ports that have a rail already",
@@ -148,6 +157,52 @@ fn idle(world: &World<'_>, index: usize, port: usize) -> String {
         Some(_) => format!("no peer shares a subnet or route with {}", some_of(&nets, ", ")),
         None => format!("no rank on another host to reach; has {}", some_of(&nets, ", ")),
     }
+}
+
+/// A port of a peer that shares this one's subnet and cannot be used.
+pub(crate) struct Partner {
+    /// Its rank.
+    pub rank: u32,
+    name: String,
+    code: ErrorCode,
+    why: String,
+}
+
+impl Partner {
+    /// Why the port at this end is left without a rail.
+    pub fn text(&self) -> String {
+        let Self { rank, name, why, .. } = self;
+        format!("its partner {name} on rank {rank} is not usable ({why})")
+    }
+}
+
+/// What keeps a usable port from having a rail, where that is the state of the port at the other end: nothing there that
+/// shares its subnet can be used.
+pub(crate) fn unusable_partner(world: &World<'_>, index: usize, port: usize) -> Option<Partner> {
+    let host = &world.hosts[index];
+    let mut found = None;
+    for &endpoint in &host.ports[port].endpoints {
+        let endpoint = &host.endpoints[endpoint];
+        let Some(net) = endpoint.subnet().filter(|_| !endpoint.link_local) else {
+            continue;
+        };
+        for (_, _, other) in world.pairs_of(index) {
+            for peer in other.endpoints.iter().filter(|peer| !peer.link_local) {
+                let mutual = peer.subnet().is_some_and(|theirs| theirs.contains(&endpoint.ip));
+                if !net.contains(&peer.ip) || !mutual || peer.ip == endpoint.ip {
+                    continue;
+                }
+                let refusal = other.ports[peer.port].refusal()?;
+                found.get_or_insert(Partner {
+                    rank: other.rank(),
+                    name: other.name(peer.port),
+                    code: refusal.code,
+                    why: refusal.text.clone(),
+                });
+            }
+        }
+    }
+    found
 }
 
 fn failed_probe(world: &World<'_>, index: usize, port: usize) -> Option<String> {
@@ -315,9 +370,10 @@ fn none_left(world: &World<'_>, pair: &Pair) -> PickError {
         })
         .collect();
     let (low, high) = (world.hosts[pair.low].rank(), world.hosts[pair.high].rank());
-    let fix = match astray.is_empty() {
-        true => "name both ends of the same rails".to_owned(),
-        false => format!("it reaches no port of the other rank; {}", astray.join("; ")),
+    let fix = match (link_local_pins(world, &narrowed), astray.is_empty()) {
+        (Some(pins), _) => pins,
+        (None, true) => "name both ends of the same rails".to_owned(),
+        (None, false) => format!("it reaches no port of the other rank; {}", astray.join("; ")),
     };
     let text = format!(
         "ranks {low} and {high} have rails, and none is left by the variables: {}; {fix}",
@@ -325,6 +381,24 @@ fn none_left(world: &World<'_>, pair: &Pair) -> PickError {
     );
     let at = narrowed.first().map_or(low, |&index| world.hosts[index].rank());
     PickError::new(ErrorCode::Disagree, at, text)
+}
+
+/// What to do about pinned GIDs that are link-local: `:1` was perhaps meant for a port.
+fn link_local_pins(world: &World<'_>, narrowed: &[usize]) -> Option<String> {
+    narrowed.iter().find_map(|&index| {
+        let (host, selection) = (&world.hosts[index], &world.selections[index]);
+        let (&port, pin) = selection.pins.iter().find(|&(&port, pin)| {
+            let mut own = host.ports[port].endpoints.iter().map(|&at| &host.endpoints[at]);
+            own.any(|endpoint| endpoint.gid_index == *pin && endpoint.link_local)
+        })?;
+        let named = selection.named.as_deref().unwrap_or_default();
+        Some(format!(
+            "`:{pin}` is a GID index here, no port, and GID {pin} of {} is link-local; on rank {} write {}",
+            host.facts.ports[port].device,
+            host.rank(),
+            selection.list(host, named)
+        ))
+    })
 }
 
 /// The ports that a rank's variable names, as they are called.
@@ -387,6 +461,13 @@ pub(crate) fn left_over(world: &World<'_>, index: usize, port: usize, peer: Opti
              ends of the same rails"
         );
         return PickError::new(ErrorCode::Disagree, at, text);
+    }
+    if let Some(partner) = unusable_partner(world, index, port) {
+        let text = format!(
+            "{variable} on rank {at} names {name}, and {}; mend that port, or leave {name} out",
+            partner.text()
+        );
+        return PickError::new(partner.code, partner.rank, text);
     }
     let better: Vec<String> = world.chosen(index).iter().map(|&port| host.name(port)).collect();
     let fix = match (world.selections[index].mode, better.is_empty()) {

@@ -5,6 +5,7 @@ use crate::document::{By, Warning};
 use crate::facts::{PortKind, PortState};
 use crate::pick::host::Host;
 use crate::pick::pair::{Family, Side};
+use crate::pick::reasons::unusable_partner;
 use crate::pick::world::{World, ends, same_host};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -232,6 +233,21 @@ fn ports(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, Stri
                 format!(
                     "{} has link-local addresses only and is left out",
                     host.name(port)
+                ),
+            );
+        }
+    }
+    let chosen = world.chosen(index);
+    for port in (0..host.ports.len()).filter(|port| !chosen.contains(port)) {
+        let ready = host.ports[port].refusal().is_none() && world.selections[index].allows(port);
+        if let Some(partner) = ready.then(|| unusable_partner(world, index, port)).flatten() {
+            add(
+                WarningCode::LostRail,
+                format!(
+                    "{} has no rail to rank {}: {}",
+                    host.name(port),
+                    partner.rank,
+                    partner.text()
                 ),
             );
         }
