@@ -94,12 +94,9 @@ impl Picks {
                 &symbol::pick(*rank, "nccl_ib_hca"),
                 format!("={}", ports.join(",")),
             );
-            let gids = distinct(
-                rails
-                    .iter()
-                    .map(|rail| format!("{}:{}", rail.device, rail.gid_index)),
-            );
-            values.set(&symbol::pick(*rank, "tf_tp_roce_hca"), gids.join(","));
+            // Without GID indexes, as `env` hands it out: they are resolved at every start.
+            let devices = distinct(rails.iter().map(|rail| rail.device.clone()));
+            values.set(&symbol::pick(*rank, "tf_tp_roce_hca"), devices.join(","));
             if let Some(first) = rails.first() {
                 values.set(&symbol::pick(*rank, "address"), first.address.clone());
             }
@@ -170,7 +167,7 @@ mod tests {
         }
         let values = picks.values();
         assert_eq!(values.resolve("$pick.r0.nccl_ib_hca").unwrap(), "=b:1,a:1");
-        assert_eq!(values.resolve("$pick.r0.tf_tp_roce_hca").unwrap(), "b:3,a:5");
+        assert_eq!(values.resolve("$pick.r0.tf_tp_roce_hca").unwrap(), "b,a");
         assert_eq!(values.resolve("$pick.r0.address").unwrap(), "192.0.2.1");
         let error = values.resolve("$pick.r1.nccl_ib_hca").unwrap_err();
         assert!(error.to_string().contains("$pick.r1.nccl_ib_hca"), "{error}");
