@@ -14,7 +14,7 @@ pub fn sync_files<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> st
         return nix::unistd::syncfs(File::open(dir)?).map_err(Into::into);
     }
     for name in names {
-        File::open(dir.join(name))?.sync_all()?;
+        crate::store::files::open(&dir.join(name))?.sync_all()?;
     }
     Ok(())
 }

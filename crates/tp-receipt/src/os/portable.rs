@@ -6,7 +6,7 @@ use std::path::Path;
 /// Waits until these files are on the disk.
 pub fn sync_files<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> std::io::Result<()> {
     for name in names {
-        File::open(dir.join(name))?.sync_all()?;
+        crate::store::files::open(&dir.join(name))?.sync_all()?;
     }
     Ok(())
 }

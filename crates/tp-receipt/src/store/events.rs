@@ -38,7 +38,7 @@ pub(super) fn hold(dir: &Path) -> Result<File, StoreError> {
     // Its writer may have put a new file in its place between the two calls; that one is then locked, not this one.
     let inode = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let held = file.metadata().map(inode).map_err(io("look at", &path))?;
-    let named = std::fs::metadata(&path)
+    let named = std::fs::symlink_metadata(&path)
         .map(inode)
         .map_err(io("look at", &path))?;
     if held != named {
@@ -59,10 +59,7 @@ pub(super) fn hold_temporary(dir: &Path) -> Result<File, StoreError> {
 }
 
 fn open(path: &Path) -> Result<File, StoreError> {
-    OpenOptions::new()
-        .append(true)
-        .open(path)
-        .map_err(io("open", path))
+    files::open_with(path, OpenOptions::new().append(true)).map_err(io("open", path))
 }
 
 fn lock(file: &File, dir: &Path, path: &Path) -> Result<(), StoreError> {

@@ -1,9 +1,11 @@
 //! Files that are there whole or not at all.
 
 use super::error::{StoreError, io};
+use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The ending of files that are not yet in place.
@@ -14,9 +16,53 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file's first `limit` bytes (all of it by default), and how many bytes that were.
+/// Opens a file of a receipt to read it. Every reader comes here: a receipt may be anybody's, a pipe in it would make
+/// its reader wait for ever, a device would never end, and a link would lead out of it. None of the three is opened.
+pub fn open(path: &Path) -> std::io::Result<File> {
+    open_with(path, OpenOptions::new().read(true))
+}
+
+/// As [`open`], for a file of a receipt that is there and is to be opened otherwise.
+pub fn open_with(path: &Path, options: &mut OpenOptions) -> std::io::Result<File> {
+    plain(&std::fs::symlink_metadata(path)?)?;
+    // What is put in its place between the two calls is neither followed nor waited for.
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = options.custom_flags(flags.bits()).open(path)?;
+    plain(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn plain(meta: &Metadata) -> std::io::Result<()> {
+    if meta.is_file() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, NOT_PLAIN))
+}
+
+/// What is said of a file of a receipt that is none.
+pub const NOT_PLAIN: &str = "it is not a plain file";
+
+/// The bytes of a file of a receipt.
+pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of a file of a receipt.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// SHA-256 of the first `limit` bytes (all by default) of a file of a receipt, and how many bytes that were.
 pub fn sha256_of(path: &Path, limit: Option<u64>) -> std::io::Result<(String, u64)> {
-    let file = File::open(path)?;
+    sha256_of_open(open(path)?, limit)
+}
+
+/// As [`sha256_of`], of a file that is open.
+pub fn sha256_of_open(file: File, limit: Option<u64>) -> std::io::Result<(String, u64)> {
     // A receipt of many ranks has thousands of small files.
     let size = file.metadata()?.len().saturating_add(1).min(1 << 18);
     let mut file = file.take(limit.unwrap_or(u64::MAX));

@@ -35,6 +35,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sums::Sums;
 
+/// The text of a file of a receipt, for whoever shows or compares it.
+///
+/// # Errors
+/// It cannot be read; so also what is no plain file, which is never opened, since a pipe would never answer.
+pub fn read_text(dir: &Path, name: &str) -> std::io::Result<String> {
+    files::read_text(&dir.join(name))
+}
+
 /// The plan's file name.
 pub const PLAN: &str = "plan.json";
 

@@ -58,7 +58,7 @@ impl Store {
             files::put(dir, name)?;
         }
         let path = dir.join(events::NAME);
-        let bytes = std::fs::read(&path).map_err(io("read", &path))?;
+        let bytes = files::read(&path).map_err(io("read", &path))?;
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let mut deriver = Deriver::default();
         let mut known = None;

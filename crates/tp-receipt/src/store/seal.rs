@@ -120,7 +120,7 @@ impl Store {
     /// What of the known names is left in a file, in words.
     fn remains(&self, scanner: &Scanner, name: &str) -> Result<Option<String>, StoreError> {
         let path = self.dir.join(name);
-        let bytes = std::fs::read(&path).map_err(io("read", &path))?;
+        let bytes = files::read(&path).map_err(io("read", &path))?;
         let found = scanner.remaining(&bytes);
         if found.is_empty() {
             return Ok(None);
@@ -136,9 +136,9 @@ impl Store {
     fn rewrite(&mut self) -> Result<(), StoreError> {
         self.events.flush()?;
         let path = self.dir.join(events::NAME);
-        let old = std::fs::read_to_string(&path).map_err(io("read", &path))?;
+        let old = files::read_text(&path).map_err(io("read", &path))?;
         let plan_path = self.dir.join(PLAN);
-        let plan = std::fs::read_to_string(&plan_path).map_err(io("read", &plan_path))?;
+        let plan = files::read_text(&plan_path).map_err(io("read", &plan_path))?;
         // The originals first, so that they are never lost; then the new ones in their place.
         self.copy_out(events::NAME)?;
         self.copy_out(PLAN)?;

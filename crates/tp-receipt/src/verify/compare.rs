@@ -3,6 +3,7 @@
 use super::Report;
 use super::record::Read;
 use crate::receipt::{DerivedFrom, Receipt, SCHEMA};
+use crate::store::files;
 use crate::store::sums::DOCUMENT;
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,7 +27,7 @@ struct Head {
 
 /// Reads `receipt.json`.
 pub(super) fn document(dir: &Path, report: &mut Report) -> Option<Document> {
-    let text = match std::fs::read_to_string(report.path(dir, DOCUMENT)) {
+    let text = match files::read_text(&report.path(dir, DOCUMENT)) {
         Ok(text) => text,
         Err(e) => {
             report.unreadable(DOCUMENT, &e);
@@ -141,7 +142,7 @@ fn short(value: &Value) -> String {
 /// The in-toto Statement, which other programs act on, must be the one that the record and this `receipt.json` give.
 pub(super) fn statement(dir: &Path, document: &Document, read: &Read, report: &mut Report) {
     const NAME: &str = "receipt.intoto.json";
-    let text = match std::fs::read_to_string(dir.join(NAME)) {
+    let text = match files::read_text(&dir.join(NAME)) {
         Ok(text) => text,
         Err(e) => return report.unreadable(NAME, &e),
     };

@@ -79,9 +79,16 @@ pub(super) fn check(dir: &Path, sums: &Sums, names: &[String], report: &mut Repo
                 format!("it is not listed in {NAME}")
             };
             report.broken(name.clone(), what);
+        } else if is_no_file(&dir.join(name)) && !files::is_empty_dir(name) {
+            report.broken(name.clone(), files::NOT_PLAIN);
         }
     }
     cut
+}
+
+/// Whether it is there and no plain file; while a run goes on, what was there may have its other name by now.
+fn is_no_file(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file())
 }
 
 fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> Is {
@@ -89,7 +96,7 @@ fn one(dir: &Path, name: &str, hash: &str, limit: Option<u64>, sums: &Sums) -> I
     match std::fs::symlink_metadata(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Is::Wrong("it is missing".into()),
         Err(e) => return Is::Wrong(format!("cannot be looked at: {e}")),
-        Ok(meta) if !meta.is_file() => return Is::Wrong("it is not a plain file".into()),
+        Ok(meta) if !meta.is_file() => return Is::Wrong(files::NOT_PLAIN.into()),
         Ok(_) => {}
     }
     match files::sha256_of(&path, limit) {

@@ -168,7 +168,7 @@ pub fn verify(dir: &Path, options: &Options) -> Report {
 }
 
 fn read_sums(dir: &Path) -> Result<Sums, String> {
-    let bytes = std::fs::read(dir.join(sums::NAME)).map_err(|e| format!("cannot be read: {e}"))?;
+    let bytes = files::read(&dir.join(sums::NAME)).map_err(|e| format!("cannot be read: {e}"))?;
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
     Sums::parse(&text)
 }
@@ -204,7 +204,9 @@ fn plan(dir: &Path, read: &Read, report: &mut Report) {
 
 fn binary(options: &Options, read: &Read, report: &mut Report) {
     let Some(path) = &options.binary else { return };
-    match files::sha256_of(path, None) {
+    // Not a file of the receipt: it may be a link.
+    let hash = std::fs::File::open(path).and_then(|file| files::sha256_of_open(file, None));
+    match hash {
         Err(e) => report.usage = Some(format!("cannot read {}: {e}", path.display())),
         Ok((hash, _)) => {
             let hosts = read.whole.hosts.iter();

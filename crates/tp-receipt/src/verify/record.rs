@@ -4,6 +4,7 @@ use super::Report;
 use crate::receipt::{DerivedFrom, Deriver, Receipt};
 use crate::record::{Record, SCHEMA};
 use crate::store::events::NAME;
+use crate::store::files;
 use jiff::Timestamp;
 use std::path::Path;
 
@@ -29,7 +30,7 @@ impl Read {
 
 /// Reads `events.jsonl` and checks it against itself.
 pub(super) fn read(dir: &Path, sealed: bool, report: &mut Report) -> Option<Read> {
-    let mut bytes = match std::fs::read(report.path(dir, NAME)) {
+    let mut bytes = match files::read(&report.path(dir, NAME)) {
         Ok(bytes) => bytes,
         Err(e) => {
             report.unreadable(NAME, &e);
@@ -103,7 +104,7 @@ fn derive(bytes: &[u8]) -> Derived {
     receipt.derived_from = DerivedFrom {
         lines,
         bytes: bytes.len() as u64,
-        sha256: crate::store::files::sha256(bytes),
+        sha256: files::sha256(bytes),
         ..receipt.derived_from
     };
     let mut wrong = deriver.disagreements();

@@ -1,8 +1,9 @@
 //! Signatures by SSH key, made and checked by `ssh-keygen -Y` over `SHA256SUMS`.
 
 use super::{Options, Report};
+use crate::store::files;
 use crate::store::sums::{NAME, SIGNATURE};
-use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -15,26 +16,32 @@ pub const NAMESPACE: &str = "tp-receipt";
 /// # Errors
 /// What `ssh-keygen` said, or that it could not be started.
 pub fn sign(dir: &Path, key: &Path) -> Result<(), String> {
+    let sums = dir.join(NAME);
+    files::open(&sums).map_err(|e| format!("cannot read {}: {e}", sums.display()))?;
     let _ = std::fs::remove_file(dir.join(SIGNATURE));
     let mut command = Command::new("ssh-keygen");
     command
         .args(["-q", "-Y", "sign", "-n", NAMESPACE, "-f"])
         .arg(key)
-        .arg(dir.join(NAME));
+        .arg(sums);
     run(command, None)
 }
 
 pub(super) fn check(dir: &Path, options: &Options, report: &mut Report) {
     let signature = dir.join(SIGNATURE);
-    let Ok(bytes) = std::fs::read(&signature) else {
-        if options.allowed_signers.is_some() {
-            report.broken(SIGNATURE, "it is missing, and a signature was asked for");
-        } else {
-            report
-                .notes
-                .push("not signed: the receipt proves that it is whole, not where it is from".into());
+    let bytes = match files::read(&signature) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() != ErrorKind::NotFound => return report.unreadable(SIGNATURE, &e),
+        Err(_) => {
+            if options.allowed_signers.is_some() {
+                report.broken(SIGNATURE, "it is missing, and a signature was asked for");
+            } else {
+                report
+                    .notes
+                    .push("not signed: the receipt proves that it is whole, not where it is from".into());
+            }
+            return;
         }
-        return;
     };
     if let Err(why) = canonical(&bytes) {
         report.broken(SIGNATURE, why);
@@ -98,7 +105,7 @@ fn not_started(e: &std::io::Error) -> String {
 
 fn run(mut command: Command, input: Option<&Path>) -> Result<(), String> {
     let stdin = match input {
-        Some(path) => File::open(path)
+        Some(path) => files::open(path)
             .map_err(|e| format!("cannot read {}: {e}", path.display()))?
             .into(),
         None => Stdio::null(),
