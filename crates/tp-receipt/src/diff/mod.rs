@@ -12,6 +12,7 @@ pub use latencies::{Moved, Movement};
 pub use provenance::{Difference, Part};
 
 use crate::receipt::{Receipt, Verdict};
+use crate::render::visible;
 use std::collections::BTreeSet;
 
 /// A comparison.
@@ -134,14 +135,19 @@ impl Diff {
     /// The comparison as lines for people, provenance first.
     pub fn text(&self) -> String {
         let mut out = String::new();
+        // Names and words of both come from files that may be anybody's.
+        let mut say = |line: String| {
+            out.push_str(&visible(&line));
+            out.push('\n');
+        };
         if self.provenance.is_empty() {
-            out.push_str("same source, binary, environment and settings\n");
+            say("same source, binary, environment and settings".to_owned());
         }
         for d in &self.provenance {
-            out.push_str(&format!("{}: {} is {} in A, {} in B\n", d.part, d.name, d.a, d.b));
+            say(format!("{}: {} is {} in A, {} in B", d.part, d.name, d.a, d.b));
         }
         if self.outcomes.is_empty() {
-            out.push_str("every step came out the same\n");
+            say("every step came out the same".to_owned());
         }
         for o in &self.outcomes {
             let word = |v: &Option<Verdict>| v.as_ref().map_or("not run".to_owned(), ToString::to_string);
@@ -151,24 +157,25 @@ impl Diff {
                 format!("{} / {}", o.arm, o.step)
             };
             let worse = if o.worse() { "WORSE: " } else { "" };
-            out.push_str(&format!(
-                "{worse}{place}: {} in A, {} in B\n",
+            say(format!(
+                "{worse}{place}: {} in A, {} in B",
                 word(&o.a),
                 word(&o.b)
             ));
         }
         for m in &self.latencies {
-            out.push_str(&format!("{}: {m}\n", self.word(m)));
+            say(format!("{}: {m}", self.word(m)));
         }
         let (a, b) = self.unpaired;
-        out.push_str(&format!(
-            "{} latencies compared, {} moved beyond the spread of both; {a} only in A, {b} only in B\n",
+        say(format!(
+            "{} latencies compared, {} moved beyond the spread of both; {a} only in A, {b} only in B",
             self.compared,
             self.latencies.len()
         ));
         if !self.comparable() && !self.latencies.is_empty() {
-            out.push_str(
-                "the environments differ (above), so no latency is called a regression; run both under one\n",
+            say(
+                "the environments differ (above), so no latency is called a regression; run both under one"
+                    .to_owned(),
             );
         }
         out

@@ -4,6 +4,7 @@ mod picks;
 
 use super::sheet::{self, Cell, Sheet};
 use super::view::{self, Latencies, Series};
+use super::visible::visible_receipt;
 use crate::receipt::{FailFast, Failure, Receipt, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,6 +14,7 @@ const COLUMNS: usize = 6;
 
 /// The receipt as Markdown.
 pub fn markdown(receipt: &Receipt) -> String {
+    let receipt = &*visible_receipt(receipt);
     let mut out = format!("# Receipt: {}\n\n", text(&receipt.headline()));
     for reason in &receipt.reasons {
         let _ = writeln!(out, "- {}", text(reason));
@@ -128,14 +130,14 @@ fn matrix(receipt: &Receipt, out: &mut String) {
             .filter_map(|a| receipt.step(&a.name, name))
             .map(|s| s.scope.as_str())
             .next();
-        let mut row = vec![code(name), scope.unwrap_or("").to_owned()];
+        let mut row = vec![code(name), text(scope.unwrap_or(""))];
         for arm in &receipt.arms {
             row.push(match receipt.step(&arm.name, name) {
                 None => "not run".into(),
                 Some(step) => {
                     let word = match step.verdict {
                         Verdict::Passed => "passed".to_owned(),
-                        ref other => format!("**{other}**"),
+                        ref other => format!("**{}**", text(other.as_str())),
                     };
                     let more = [view::checks(step), view::took(step)];
                     let more = more

@@ -7,11 +7,13 @@ mod markdown;
 mod sheet;
 mod terminal;
 mod view;
+mod visible;
 
 pub use html::html;
 pub use intoto::intoto;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use terminal::terminal;
+pub use visible::{visible, visible_receipt};
 
 pub use view::{Point, Series, latencies as latency_series, source as source_text};

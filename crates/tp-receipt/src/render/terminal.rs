@@ -1,5 +1,6 @@
 //! A receipt on a terminal.
 
+use super::visible::is_hidden;
 use super::{sheet, view};
 use crate::receipt::{Receipt, Verdict};
 use std::fmt::Write;
@@ -73,11 +74,9 @@ impl Paint {
     }
 }
 
-/// Text without anything that moves a cursor or sets a colour.
+/// Text without anything that moves a cursor, sets a colour or turns the direction.
 fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect()
 }
 
 fn matrix(receipt: &Receipt, paint: Paint, out: &mut String) {
@@ -102,7 +101,7 @@ fn matrix(receipt: &Receipt, paint: Paint, out: &mut String) {
             .map(|arm| receipt.step(&arm.name, name))
             .collect();
         let scope = steps.iter().flatten().next().map_or("", |s| s.scope.as_str());
-        let _ = write!(out, "{:wide$}  {scope:8}", plain(name));
+        let _ = write!(out, "{:wide$}  {:8}", plain(name), plain(scope));
         for step in steps {
             match step {
                 None => {

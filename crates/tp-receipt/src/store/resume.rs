@@ -45,7 +45,7 @@ impl Store {
         };
         let checked = crate::verify::verify(dir, &crate::verify::Options::default());
         if let Some(first) = checked.broken.first() {
-            return Err(refuse(format!("{}: {}", first.file, first.what)));
+            return Err(refuse(first.to_string()));
         }
         if checked.verdict != Verdict::Incomplete {
             return Err(refuse(format!("the run has ended: {}", checked.verdict)));

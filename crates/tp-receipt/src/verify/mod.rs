@@ -9,6 +9,7 @@ mod record;
 pub mod signature;
 
 use crate::receipt::{Receipt, Verdict};
+use crate::render::visible;
 use crate::store::{PLAN, events, files, sums};
 use record::Read;
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ pub struct Broken {
 
 impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.file, self.what)
+        write!(f, "{}: {}", visible(&self.file), visible(&self.what))
     }
 }
 
@@ -73,19 +74,20 @@ impl Report {
     /// The report as lines for people.
     pub fn text(&self) -> String {
         if let Some(why) = &self.usage {
-            return format!("{why}\n");
+            return format!("{}\n", visible(why));
         }
         let mut out = String::new();
         for broken in &self.broken {
             out.push_str(&format!("BROKEN {broken}\n"));
         }
         for note in &self.notes {
-            out.push_str(&format!("note: {note}\n"));
+            out.push_str(&format!("note: {}\n", visible(note)));
         }
         let headline = self
             .receipt
             .as_ref()
             .map_or_else(|| self.verdict.to_string(), Receipt::headline);
+        let headline = visible(&headline);
         let files = self.files;
         if self.broken.is_empty() {
             out.push_str(&format!(

@@ -6,6 +6,7 @@ mod rails;
 mod style;
 mod tables;
 
+use super::visible::is_hidden;
 use super::{sheet, view};
 use crate::receipt::{Receipt, Verdict};
 use std::fmt::Write;
@@ -50,8 +51,8 @@ fn escape(raw: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Neither the page nor an SVG in it can hold these.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            // Neither the page nor an SVG in it can hold these, or they would turn the direction of what follows.
+            c if is_hidden(c) && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
