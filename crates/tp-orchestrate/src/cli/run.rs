@@ -19,6 +19,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
     for note in &fleet.notes {
         super::say(note);
     }
+    fleet.has_the_gpus_of(&inventory)?;
     let plan = plan::with(&inventory, &fleet.capabilities, &args.select)?;
     // From here on a signal ends the run in order, not this process in the middle of a line.
     let interrupt = Interrupt::install()?;
@@ -40,6 +41,13 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
     let done = exec::execute(&plan, options, &context, ledger, earlier);
     if facts.is_used() {
         fleet.hosts.values().for_each(|host| host.clean(&run_id));
+    }
+    if let Ok((receipt, _)) = &done
+        && receipt.interrupted.is_some()
+    {
+        super::say(
+            "to go on where it ended, say the same with --resume DIR, and the receipt's directory, in place of --out",
+        );
     }
     done.map(|(_, code)| code)
 }

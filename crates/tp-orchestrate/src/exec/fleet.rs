@@ -5,7 +5,7 @@ use crate::Error;
 use crate::deploy::{self, Bring, Member, Runners};
 use crate::host::ssh::{self, HostKeys};
 use crate::host::{Allocation, Host, LocalHost, SlurmHost, SshHost};
-use crate::inventory::{Inventory, Launcher};
+use crate::inventory::{self, Gpus, Inventory, Launcher};
 use crate::machine::{Identity, Relation};
 use crate::plan::Capabilities;
 use std::collections::BTreeMap;
@@ -29,6 +29,23 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Refuses an inventory that lists GPUs which a host has not: a run without them would prove less than was asked for,
+    /// and pass.
+    ///
+    /// # Errors
+    /// Refused, with a line for every such host.
+    pub fn has_the_gpus_of(&self, inventory: &Inventory) -> Result<(), Error> {
+        let lines: Vec<String> = inventory
+            .hosts
+            .iter()
+            .filter_map(|host| missing_gpus(host, &self.capabilities))
+            .collect();
+        match lines.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Refused(lines.join("\n"))),
+        }
+    }
+
     /// Reaches and prepares every host.
     ///
     /// # Errors
@@ -194,6 +211,36 @@ fn skews(members: &[Member<'_>]) -> Vec<String> {
     members.iter().filter_map(skew).collect()
 }
 
+/// What a host lacks of the GPUs that the inventory lists for it.
+fn missing_gpus(host: &inventory::Host, capabilities: &Capabilities) -> Option<String> {
+    let Gpus::Listed(listed) = &host.gpus else {
+        return None;
+    };
+    // Of the local launcher all hosts are this machine.
+    let there = capabilities
+        .host_gpus
+        .get(&host.name)
+        .copied()
+        .or(capabilities.gpus)?;
+    let missing: Vec<String> = listed
+        .iter()
+        .filter(|gpu| **gpu >= there)
+        .map(u32::to_string)
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "host {}: the inventory lists GPU {}, and {}; look at nvidia-smi -L there, or correct `gpus`",
+        host.name,
+        missing.join(", "),
+        match there {
+            0 => "the runner finds none".to_owned(),
+            there => format!("the runner finds {there}, from 0 on"),
+        }
+    ))
+}
+
 /// Runners for different systems have different hashes; their source must be one.
 fn same_revision(runners: &BTreeMap<String, Runner>) -> Result<(), Error> {
     let mut said: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
@@ -210,4 +257,31 @@ fn same_revision(runners: &BTreeMap<String, Runner>) -> Result<(), Error> {
         "the runners are not of one source:\n{}",
         lines.collect::<Vec<_>>().join("\n")
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_that_are_listed_and_not_there_are_named_by_host() {
+        let text = "schema = 1\n[cluster]\nname = \"c\"\nlauncher = \"local\"\n\
+                    [[host]]\nname = \"a\"\ngpus = [0, 2]\n[[host]]\nname = \"b\"\ngpus = []\nranks = 1\n";
+        let inventory = Inventory::parse("x.toml", text, std::path::Path::new(".")).unwrap();
+        let with = |gpus: Option<u32>| {
+            let mut capabilities = Capabilities::unknown();
+            capabilities.gpus = gpus;
+            let lacks = |host| missing_gpus(host, &capabilities);
+            inventory.hosts.iter().filter_map(lacks).collect::<Vec<_>>()
+        };
+        assert_eq!(with(Some(3)), [""; 0]);
+        // Nobody was asked: the inventory is believed.
+        assert_eq!(with(None), [""; 0]);
+        let none = with(Some(0));
+        assert!(
+            none.len() == 1 && none[0].contains("host a: the inventory lists GPU 0, 2"),
+            "{none:?}"
+        );
+        assert!(with(Some(2))[0].contains("lists GPU 2, and the runner finds 2"));
+    }
 }

@@ -79,7 +79,9 @@ impl Store {
         redactor.recall(run.hosts.iter().map(|h| h.name.as_str()))?;
         if files::sha256(&plan_bytes(plan, &redactor)) != run.plan_sha256 {
             return Err(refuse(
-                "its plan is another one (inventory, options or program changed)".into(),
+                "its plan is another one: give the inventory and the options (--arms, --steps, …) that it was begun with; the \
+                 program must be the same"
+                    .into(),
             ));
         }
         let mut store = Self {
