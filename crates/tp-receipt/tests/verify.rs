@@ -406,6 +406,41 @@ fn a_health_report_is_an_attachment_and_no_verdict() {
 }
 
 #[test]
+fn only_warnings_are_warnings() {
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let mut all = records(&shape);
+    let at = all
+        .iter()
+        .position(|record| matches!(record, Record::Step(_)))
+        .unwrap();
+    let Record::Step(step) = &all[at] else {
+        unreachable!()
+    };
+    let key = step.key.clone();
+    for (level, code) in [("info", "boot"), ("warn", "unprobed")] {
+        let line = format!(
+            r#"{{"schema":1,"t":0.1,"rank":0,"event":"log","level":"{level}","code":"{code}","text":"said"}}"#
+        );
+        let event = Event::parse(&line).unwrap();
+        let key = Some(key.clone());
+        all.insert(at + 1, Record::Event(StepEvent { key, event }));
+    }
+    let receipt = Receipt::derive(&all);
+    let codes: Vec<&str> = receipt
+        .warnings
+        .iter()
+        .map(|warning| warning.code.as_str())
+        .collect();
+    assert!(
+        codes.contains(&"unprobed") && !codes.contains(&"boot"),
+        "{codes:?}"
+    );
+}
+
+#[test]
 fn repeats_and_retries_are_all_recorded() {
     let shape = Shape {
         arms: vec!["none"],

@@ -273,6 +273,10 @@ impl Tables {
 
     fn warning(&mut self, place: &str, rank: Option<u32>, log: &Log) {
         let Some(code) = &log.code else { return };
+        // Words that say how it went (`boot`, `backend`) have codes too.
+        if !matches!(log.level.as_str(), "warn" | "error") {
+            return;
+        }
         let at = match self
             .warnings
             .iter()
