@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Scratch, TWO, processes_with, receipt, runner, text, twins};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use tp_receipt::receipt::{Receipt, Verdict};
@@ -168,6 +168,49 @@ fn ctrl_c_and_sigterm_end_every_rank_and_leave_an_incomplete_receipt() {
             Some(sent.as_str())
         );
     }
+}
+
+/// A terminal that takes nothing: a stopped pager, a full pipe.
+#[test]
+fn a_second_signal_ends_a_run_that_is_stuck_in_what_it_says() {
+    use nix::sys::signal::Signal;
+    let scratch = Scratch::new(TWO);
+    let (taken, mut full) = std::io::pipe().unwrap();
+    let pipe_holds = 64 << 10;
+    full.write_all(&vec![b'x'; pipe_holds]).unwrap();
+    let runner = runner().display().to_string();
+    let arguments = ["run", "inventory.toml", "--runner", &runner, "--out", "out"];
+    let mut child = scratch
+        .command(&[&arguments[..], &SELECT].concat())
+        .stdout(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    let stack = format!("/proc/{}/wchan", child.id());
+    let end = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(&stack).is_ok_and(|place| place.contains("pipe")) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for _ in 0..2 {
+        signal(&child, Signal::SIGTERM);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > end => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("two signals did not end it");
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    // Before a run has taken signals over, the first one ends it as it ends any process.
+    let by_signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    assert!(status.code() == Some(143) || by_signal == Some(15), "{status}");
+    drop(taken);
 }
 
 #[test]
