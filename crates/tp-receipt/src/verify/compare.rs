@@ -166,7 +166,7 @@ pub(super) fn statement(dir: &Path, document: &Document, read: &Read, report: &m
 }
 
 /// Names differences one by one, and counts those that are too many.
-fn name_some(file: &str, differences: Vec<String>, report: &mut Report) {
+pub(super) fn name_some(file: &str, differences: Vec<String>, report: &mut Report) {
     let more = differences.len().saturating_sub(NAMED);
     for what in differences.into_iter().take(NAMED) {
         report.broken(file, what);

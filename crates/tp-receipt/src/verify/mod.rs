@@ -5,12 +5,13 @@
 
 mod compare;
 mod hashes;
+mod plan;
 mod record;
 pub mod signature;
 
 use crate::receipt::{Receipt, Verdict};
 use crate::render::visible;
-use crate::store::{PLAN, events, files, sums};
+use crate::store::{events, files, sums};
 use record::Read;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -161,7 +162,7 @@ pub fn verify(dir: &Path, options: &Options) -> Report {
         }
     }
     if let Some(read) = read {
-        plan(dir, &read, &mut report);
+        plan::check(dir, &read, &mut report);
         binary(options, &read, &mut report);
         settle(read, sealed, sums.is_some(), &mut report);
     }
@@ -185,22 +186,6 @@ fn without_sums(dir: &Path, names: &[String], report: &mut Report) {
             dir.display(),
             sums::NAME
         ));
-    }
-}
-
-fn plan(dir: &Path, read: &Read, report: &mut Report) {
-    match files::sha256_of(&report.path(dir, PLAN), None) {
-        Err(e) => report.unreadable(PLAN, &e),
-        Ok((hash, _)) if hash != read.whole.plan_sha256 => {
-            report.broken(
-                PLAN,
-                format!(
-                    "its SHA-256 is {hash}, the run had plan {}",
-                    read.whole.plan_sha256
-                ),
-            );
-        }
-        Ok(_) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::receipt::{DerivedFrom, Deriver, Receipt};
-use crate::record::{Record, SCHEMA};
+use crate::record::{PlannedStep, Record, SCHEMA, StepStart};
 use crate::store::events::NAME;
 use crate::store::files;
 use jiff::Timestamp;
@@ -12,6 +12,10 @@ use std::path::Path;
 pub(super) struct Read {
     /// The receipt of the whole record.
     pub whole: Receipt,
+    /// Every step that its first line planned.
+    pub planned: Vec<PlannedStep>,
+    /// Every attempt as it began.
+    pub steps: Vec<StepStart>,
     /// The bytes of the whole lines.
     bytes: Vec<u8>,
 }
@@ -49,6 +53,8 @@ pub(super) fn read(dir: &Path, sealed: bool, report: &mut Report) -> Option<Read
     }
     let Derived {
         receipt: whole,
+        planned,
+        steps,
         wrong,
         schema,
     } = derive(&bytes);
@@ -60,11 +66,18 @@ pub(super) fn read(dir: &Path, sealed: bool, report: &mut Report) -> Option<Read
             "{NAME} has schema {schema}; this program knows {SCHEMA} and counts what it knows"
         ));
     }
-    Some(Read { whole, bytes })
+    Some(Read {
+        whole,
+        planned,
+        steps,
+        bytes,
+    })
 }
 
 struct Derived {
     receipt: Receipt,
+    planned: Vec<PlannedStep>,
+    steps: Vec<StepStart>,
     /// What ought to be equal or in order and is not.
     wrong: Vec<String>,
     /// The newest version of the format that the record says it has.
@@ -76,6 +89,7 @@ fn derive(bytes: &[u8]) -> Derived {
     let mut deriver = Deriver::default();
     let mut times = Times::default();
     let mut lines = 0u64;
+    let (mut planned, mut steps) = (Vec::new(), Vec::new());
     for line in bytes.split_inclusive(|b| *b == b'\n') {
         lines += 1;
         let text = line.strip_suffix(b"\n").unwrap_or(line);
@@ -96,6 +110,11 @@ fn derive(bytes: &[u8]) -> Derived {
                 });
                 times.look(&record);
                 deriver.push(&record);
+                match record {
+                    Record::Run(run) => planned = run.planned,
+                    Record::Step(step) => steps.push(step),
+                    _ => {}
+                }
             }
             Err(why) => deriver.unreadable(format!("line {lines}: {why}")),
         }
@@ -111,6 +130,8 @@ fn derive(bytes: &[u8]) -> Derived {
     wrong.extend(times.wrong);
     Derived {
         receipt,
+        planned,
+        steps,
         wrong,
         schema,
     }

@@ -133,7 +133,7 @@ pub fn key(arm: &str, step: &str, attempt: u32) -> StepKey {
 pub fn step_start(key: &StepKey, ranks: u32, second: u32) -> StepStart {
     let failfast = key.step.starts_with("failfast-");
     let starts = (0..ranks).map(|rank| match (failfast, rank) {
-        (true, 1) => RankStart::expecting(rank, host(rank), &[137], &[9]),
+        (true, 1) => RankStart::expecting(rank, host(rank), &[], &[9]),
         (true, _) => RankStart::expecting(rank, host(rank), &[70], &[]),
         _ => RankStart::ok(rank, host(rank)),
     });
