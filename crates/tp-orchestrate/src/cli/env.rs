@@ -84,7 +84,7 @@ fn facts(args: &EnvArgs, inventory: &Inventory) -> Result<(Document, bool), Erro
 fn proved(dir: &Path, pick: &PickDocument, model: bool) -> Result<(), Error> {
     let path = dir.join("receipt.json");
     let usage = |e: &dyn std::fmt::Display| Error::Usage(format!("--proved-by: {}: {e}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| usage(&e))?;
+    let text = tp_receipt::store::read_text(dir, "receipt.json").map_err(|e| usage(&e))?;
     let receipt = Receipt::from_json(&text).map_err(|e| usage(&e))?;
     let refused = |what: String| Err(Error::Refused(format!("--proved-by: {}: {what}", dir.display())));
     if !receipt.verdict.passed() {

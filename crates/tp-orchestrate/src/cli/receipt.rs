@@ -46,7 +46,7 @@ pub(super) fn run(args: &ReceiptArgs) -> Result<u8, Error> {
 
 fn load(dir: &Path) -> Result<(Receipt, String), Error> {
     let path = dir.join("receipt.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| {
+    let text = tp_receipt::store::read_text(dir, "receipt.json").map_err(|e| {
         Error::Usage(format!(
             "{} is no receipt: failed to read receipt.json: {e}",
             dir.display()
@@ -67,11 +67,12 @@ fn show(dir: &Path, json: bool) -> Result<u8, Error> {
         out::text(&text)?;
         return Ok(exit_code::PASSED);
     }
+    let receipt = &*render::visible_receipt(&receipt);
     let mut lines = vec![receipt.headline()];
     lines.extend(receipt.reasons.iter().map(|reason| format!("  {reason}")));
     lines.push(String::new());
-    lines.extend(failures(&receipt));
-    lines.extend(matrix(&receipt));
+    lines.extend(failures(receipt));
+    lines.extend(matrix(receipt));
     for left_out in &receipt.not_run {
         lines.push(not_run(left_out));
     }

@@ -226,7 +226,7 @@ fn plan_value(plan: &Plan) -> Result<serde_json::Value, Error> {
 /// that it began with.
 pub fn is_redacted(dir: &Path, runners: &[&Runner]) -> Result<bool, Error> {
     let path = dir.join("receipt.json");
-    let text = std::fs::read_to_string(&path)
+    let text = tp_receipt::store::read_text(dir, "receipt.json")
         .map_err(|e| Error::Usage(format!("--resume: {} is no receipt: {e}", dir.display())))?;
     let receipt =
         Receipt::from_json(&text).map_err(|e| Error::Usage(format!("--resume: {}: {e}", path.display())))?;
