@@ -66,6 +66,19 @@ fn every_wrong_thing_is_named_with_its_place() {
             HEAD.replace("\"ssh\"", "\"slurm\"\ndeploy = \"push\""),
             "x.toml:2:1: `deploy = \"push\"` does not go with `launcher = \"slurm\"`: Slurm starts programs and sends none; put the runner where all nodes see it and leave `deploy` out",
         ),
+        // What nobody sees, and what would tear a message in two.
+        (
+            hosts("[[host]]\nname = \"a\\nb\"\nranks = 1\n"),
+            "x.toml:6:8: `a\\nb` has the character U+000A, which nobody sees; write it without",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nranks = 1\nenv = { A = \"x\\u0000y\" }\n"),
+            "x.toml:8:13: `x\\0y` has the character U+0000, which nobody sees; write it without",
+        ),
+        (
+            hosts("[[host]]\nname = \"a\"\nranks = 1\nrun_prefix = [\"env\", \"\\u202etxt\"]\n"),
+            "x.toml:8:22: `\\u{202e}txt` has the character U+202E, which nobody sees; write it without",
+        ),
         // A host without ranks.
         (
             hosts("[[host]]\nname = \"a\"\nranks = 0\n"),
@@ -216,7 +229,7 @@ fn every_wrong_thing_is_named_with_its_place() {
         // Case 49: what would become part of a path.
         (
             hosts("[[host]]\nname = \"a\"\narms = { nccl = { NCCL_IB_HCA = \"=a,../b\" } }\n"),
-            "x.toml:7:33: NCCL_IB_HCA==a,../b, character 4: `.` is in no device's name, so NCCL matches nothing; entries are separated by `,` alone, without white space",
+            "x.toml:7:33: `NCCL_IB_HCA` is `=a,../b`, which is wrong at character 4: `.` is in no device's name, so NCCL matches nothing; entries are separated by `,` alone, without white space: want [^][=]name[:port[:rail[:plane]]],…",
         ),
         (
             hosts("[[host]]\nname = \"a\"\narms = { nccl = { TF_TP_ROCE_HCA = \"a\" } }\n"),

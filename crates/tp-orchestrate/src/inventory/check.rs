@@ -7,7 +7,6 @@ use crate::display::counted;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use tp_hca::grammar;
 
 pub(super) fn check(source: Source<'_>, raw: Raw, dir: &Path) -> Result<Inventory, InventoryError> {
     file_name(source, "name of [cluster]", &raw.name)?;
@@ -380,19 +379,5 @@ fn arm_variable(
         let text = format!("the `{arm}` arm sets {own} only; `{variable}` would make it another arm");
         return Err(source.error(at.offset, text));
     }
-    if variable == own {
-        device_list(source, variable, at)
-    } else {
-        Ok(())
-    }
-}
-
-/// The variables' own grammars, applied before any name of the list is used as part of a path.
-fn device_list(source: Source<'_>, variable: &str, at: &At<String>) -> Result<(), InventoryError> {
-    let checked = if variable == HCA_VARIABLES[0] {
-        grammar::nccl::check(&at.value).map(drop)
-    } else {
-        grammar::roce::parse(&at.value).map(drop)
-    };
-    checked.map_err(|e| source.error(at.offset, e.to_string()))
+    Ok(())
 }

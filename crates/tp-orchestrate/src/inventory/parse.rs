@@ -80,6 +80,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Raw, InventoryError> {
         let at = e.span().map_or(0, |span| span.start);
         source.error(at, format!("not TOML: {}", e.message().replace('\n', " ")))
     })?;
+    source.refuse_hidden(document.get_ref())?;
     let top = Section::new(source, "the inventory", document.get_ref(), document.span(), TOP)?;
     match top.number("schema", 0..u64::MAX)? {
         None => return Err(top.error(format!("`schema` is missing; this format is `schema = {SCHEMA}`"))),

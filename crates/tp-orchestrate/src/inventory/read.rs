@@ -29,7 +29,55 @@ pub struct Source<'s> {
     pub text: &'s str,
 }
 
+/// Characters that no name, address, path or value of a variable has, and that would tear or turn around what is said of
+/// them: control characters, NUL among them, and marks of direction.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 impl Source<'_> {
+    /// Refuses keys and strings of a table, however deep, with hidden characters in them.
+    pub fn refuse_hidden(&self, table: &DeTable<'_>) -> Result<(), InventoryError> {
+        self.refuse_hidden_in(table, false)
+    }
+
+    /// `lines`: the values of variables, which may have several.
+    fn refuse_hidden_in(&self, table: &DeTable<'_>, lines: bool) -> Result<(), InventoryError> {
+        for (key, value) in table {
+            self.refuse_hidden_text(key.get_ref(), key.span().start, false)?;
+            self.refuse_hidden_value(value, lines || key.get_ref() == "env")?;
+        }
+        Ok(())
+    }
+
+    fn refuse_hidden_value(&self, value: &Spanned<DeValue<'_>>, lines: bool) -> Result<(), InventoryError> {
+        match value.get_ref() {
+            DeValue::String(text) => self.refuse_hidden_text(text, value.span().start, lines),
+            DeValue::Array(items) => items
+                .iter()
+                .try_for_each(|item| self.refuse_hidden_value(item, lines)),
+            DeValue::Table(table) => self.refuse_hidden_in(table, lines),
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse_hidden_text(&self, text: &str, offset: usize, lines: bool) -> Result<(), InventoryError> {
+        match text
+            .chars()
+            .find(|c| is_hidden(*c) && !(lines && matches!(c, '\n' | '\t')))
+        {
+            None => Ok(()),
+            Some(c) => Err(self.error(
+                offset,
+                format!(
+                    "`{}` has the character U+{:04X}, which nobody sees; write it without",
+                    text.escape_debug(),
+                    u32::from(c)
+                ),
+            )),
+        }
+    }
+
     /// An error at a byte offset of the text.
     pub fn error(&self, offset: usize, text: impl Into<String>) -> InventoryError {
         let before = self.text.get(..offset).unwrap_or(self.text);

@@ -8,6 +8,7 @@ use super::nearest;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::OnceLock;
+use tp_hca::grammar;
 
 /// Names that begin so are the runner's own.
 const OURS: [&str; 2] = ["TF_TP_", "TF_COMM_"];
@@ -33,7 +34,7 @@ pub struct Variable {
 /// What a text may be, in the runner's own words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Takes {
-    /// `integer`, `power-of-two`, `seconds`, `words`, `switch`, `pin`, `host`, `text`, `secret`.
+    /// `integer`, `power-of-two`, `seconds`, `words`, `switch`, `pin`, `host`, `roce-devices`, `nccl-devices`, `text`, `secret`.
     pub kind: String,
     /// Smallest number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,10 +76,23 @@ pub fn check(name: &str, text: &str) -> Result<(), String> {
     if trimmed.is_empty() {
         return Err(format!("`{name}` is empty: leave it out to have it unset"));
     }
-    variable.takes.check(trimmed).map_err(|wrong| {
+    // A list of devices goes on as it stands, blanks and all.
+    let judged = match variable.takes.kind.as_str() {
+        "roce-devices" => grammar::roce::parse(text).map(drop).map_err(|e| misread(&e)),
+        "nccl-devices" => grammar::nccl::check(text).map(drop).map_err(|e| misread(&e)),
+        _ => variable.takes.check(trimmed).map_err(str::to_owned),
+    };
+    judged.map_err(|wrong| {
         let text = &variable.takes.text;
         format!("`{name}` is `{trimmed}`, which {wrong}: want {text}")
     })
+}
+
+fn misread(error: &grammar::GrammarError) -> String {
+    format!(
+        "is wrong at character {}: {}; {}",
+        error.column, error.what, error.fix
+    )
 }
 
 fn known(table: &Table, name: &str) -> Result<(), String> {
