@@ -230,9 +230,19 @@ fn two_pushes_at_once_both_succeed() {
     lab.lab("shape", &["100mbit"]);
     let runner = lab::runner().display().to_string();
     let arguments = ["push", "inventory.toml", "--runner", &runner];
-    let mut other = lab.orchestrate(&arguments).spawn().unwrap();
+    let mut other = lab.orchestrate(&arguments);
+    let other = other
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     push(&lab, &[]).expect(0, &[]);
-    assert!(other.wait().unwrap().success());
+    let other = other.wait_with_output().unwrap();
+    assert!(
+        other.status.success(),
+        "{}",
+        String::from_utf8_lossy(&other.stderr)
+    );
     assert_eq!(hash(&there(&lab, 1)), hash(lab::runner()));
     assert_eq!(lab.on(1, "ls /root/.cache/tp-bringup/bin/*/"), "tf-tp-test\n");
 }
