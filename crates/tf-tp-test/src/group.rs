@@ -107,9 +107,10 @@ pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink
     if let Job::Failfast(injection, at) = job {
         before_the_group(*injection, *at, settings, sink)?;
     }
+    let hooks = hooks(&job.words(), sink);
     match (job, &rdma) {
-        (Job::Transport(plan), Some(rdma)) => return transport::run(plan, settings, rdma, sink),
-        (Job::Rails(calls), Some(rdma)) => return bench::rails::run(*calls, settings, rdma, sink),
+        (Job::Transport(plan), Some(rdma)) => return transport::run(plan, settings, rdma, hooks, sink),
+        (Job::Rails(calls), Some(rdma)) => return bench::rails::run(*calls, settings, rdma, hooks, sink),
         (Job::Transport(_) | Job::Rails(_), None) => {
             return Err(Refusal::usage(
                 "this command needs the verbs wire: leave --wire out, or give verbs",
@@ -117,7 +118,7 @@ pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink
         }
         _ => {}
     }
-    let group = Group::open(settings, hooks(&job.words(), sink)).map_err(refusal)?;
+    let group = Group::open(settings, hooks).map_err(refusal)?;
     if let Job::Failfast(injection, At::Agreed) = job {
         let fate = group.fate();
         if injection.victim == settings.rank.0 {

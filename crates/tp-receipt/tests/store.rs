@@ -244,12 +244,7 @@ fn a_forged_verdict_with_right_hashes_is_found() {
 fn dropped_without_an_end_it_is_incomplete_consistent_and_can_go_on() {
     let root = tempfile::tempdir().unwrap();
     let dir = out_dir(&root);
-    let shape = Shape {
-        arms: vec!["none"],
-        ..Shape::default()
-    };
-    let mut store = create(&dir, &shape);
-    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    let (shape, mut store) = after_hca(&dir);
     let open = key("none", "suite-host", 1);
     store.step_begin(step_start(&open, 2, 3)).unwrap();
     store.event(&hello(0, 2)).unwrap();

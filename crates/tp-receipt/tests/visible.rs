@@ -54,13 +54,7 @@ const BAD: &str = "x\x1b]0;t\x07 y\u{202e}z\u{2069}\n| PASSED |\n";
 fn hostile() -> Receipt {
     let root = tempfile::tempdir().unwrap();
     let dir = out_dir(&root);
-    let shape = Shape {
-        arms: vec!["none"],
-        ..Shape::default()
-    };
-    let mut store = create(&dir, &shape);
-    let step = key("none", "hca", 1);
-    good_step(&mut store, &step, &shape, 1);
+    let (shape, mut store) = after_hca(&dir);
     let step = key("none", "suite-host", 1);
     store.step_begin(step_start(&step, shape.ranks, 3)).unwrap();
     for mut event in good_events(&step, &shape) {

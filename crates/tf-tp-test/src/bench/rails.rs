@@ -4,7 +4,7 @@
 use super::row::Row;
 use super::stats::Figures;
 use crate::exit_code::{self, Refusal};
-use crate::group::{hooks, refusal};
+use crate::group::refusal;
 use crate::sink::Sink;
 use crate::transport::lane::{Lane, Use};
 use serde_json::{Map, json};
@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tp_fabric::meeting::Meeting;
 use tp_fabric::rails::{self, Agreed, RdmaConfig};
-use tp_fabric::session::Group;
+use tp_fabric::session::{Group, SessionHooks};
 use tp_fabric::settings::Settings;
 use tp_fabric::types::Rank;
 use tp_fabric::wire::Wire;
@@ -51,9 +51,14 @@ impl Measured {
 }
 
 /// Meets, picks, measures and reports; rank 0 has the figures.
-pub fn run(calls: u32, settings: &Settings, rdma: &RdmaConfig, sink: &Sink) -> Result<u8, Refusal> {
-    let mut group =
-        Group::open(settings, hooks(&format!("bench --rails --calls {calls}"), sink)).map_err(refusal)?;
+pub fn run(
+    calls: u32,
+    settings: &Settings,
+    rdma: &RdmaConfig,
+    hooks: SessionHooks,
+    sink: &Sink,
+) -> Result<u8, Refusal> {
+    let mut group = Group::open(settings, hooks).map_err(refusal)?;
     group.fate().set_phase("bench");
     let agreed = match rails::agree(group.meeting(), rdma) {
         Ok(agreed) => agreed,

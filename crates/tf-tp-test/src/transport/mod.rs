@@ -6,7 +6,7 @@ pub mod lane;
 pub mod quiet;
 
 use crate::exit_code::{self, Refusal};
-use crate::group::{hooks, refusal};
+use crate::group::refusal;
 use crate::os;
 use crate::sink::Sink;
 use lane::{Lane, Use};
@@ -14,7 +14,7 @@ use quiet::{KernelLog, STRAY, carried, counters};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tp_fabric::rails::{self, Agreed, RdmaConfig};
-use tp_fabric::session::Group;
+use tp_fabric::session::{Group, SessionHooks};
 use tp_fabric::settings::Settings;
 use tp_fabric::types::Rank;
 use tp_fabric::wire::Wire;
@@ -73,12 +73,14 @@ struct Run<'a> {
 }
 
 /// Runs the steps. The exit code is 0 when all hold, 1 when one does not, 3 where the ports are not idle.
-pub fn run(plan: &Plan, settings: &Settings, rdma: &RdmaConfig, sink: &Sink) -> Result<u8, Refusal> {
-    let mut group = Group::open(
-        settings,
-        hooks(&format!("failfast {} transport", plan.victim), sink),
-    )
-    .map_err(refusal)?;
+pub fn run(
+    plan: &Plan,
+    settings: &Settings,
+    rdma: &RdmaConfig,
+    hooks: SessionHooks,
+    sink: &Sink,
+) -> Result<u8, Refusal> {
+    let mut group = Group::open(settings, hooks).map_err(refusal)?;
     group.fate().set_phase("transport");
     let agreed = match rails::agree(group.meeting(), rdma) {
         Ok(agreed) => agreed,

@@ -182,11 +182,11 @@ impl Kind {
             Self::Host => host(trimmed).map(Value::Text),
             Self::RoceDevices => match grammar::roce::parse(text) {
                 Ok(_) => Ok(Value::Text(text.to_owned())),
-                Err(error) => Err(misread(&error)),
+                Err(error) => Err(error.of_value()),
             },
             Self::NcclDevices => match grammar::nccl::check(text) {
                 Ok(_) => Ok(Value::Text(text.to_owned())),
-                Err(error) => Err(misread(&error)),
+                Err(error) => Err(error.of_value()),
             },
             Self::Text => Ok(Value::Text(text.to_owned())),
             Self::Secret if trimmed.len() < crate::secret::MIN_BYTES => {
@@ -195,13 +195,6 @@ impl Kind {
             Self::Secret => Ok(Value::Text(trimmed.to_owned())),
         }
     }
-}
-
-fn misread(error: &grammar::GrammarError) -> String {
-    format!(
-        "is wrong at character {}: {}; {}",
-        error.column, error.what, error.fix
-    )
 }
 
 fn whole(text: &str, min: u64, max: u64) -> Result<u64, String> {

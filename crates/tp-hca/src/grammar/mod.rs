@@ -24,6 +24,16 @@ pub struct GrammarError {
     pub fix: String,
 }
 
+impl GrammarError {
+    /// What is said of the value where the variable and its text were named already: `is wrong at character 4: …`.
+    pub fn of_value(&self) -> String {
+        format!(
+            "is wrong at character {}: {}; {}",
+            self.column, self.what, self.fix
+        )
+    }
+}
+
 impl fmt::Display for GrammarError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

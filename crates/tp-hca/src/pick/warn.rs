@@ -200,8 +200,8 @@ fn one_cage(host: &Host<'_>, a: usize, b: usize) -> bool {
 }
 
 fn ports(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, String)) {
-    let host = &world.hosts[index];
-    for port in world.chosen(index) {
+    let (host, chosen) = (&world.hosts[index], world.chosen(index));
+    for &port in &chosen {
         if host.is_soft(port) {
             let text = format!(
                 "{} is a software RDMA device: its figures say nothing about hardware",
@@ -237,7 +237,6 @@ fn ports(world: &World<'_>, index: usize, add: &mut impl FnMut(WarningCode, Stri
             );
         }
     }
-    let chosen = world.chosen(index);
     for port in (0..host.ports.len()).filter(|port| !chosen.contains(port)) {
         let ready = host.ports[port].refusal().is_none() && world.selections[index].allows(port);
         if let Some(partner) = ready.then(|| unusable_partner(world, index, port)).flatten() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use tp_receipt::render::is_hidden;
 
 /// What is wrong with an inventory and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,14 +30,9 @@ pub struct Source<'s> {
     pub text: &'s str,
 }
 
-/// Characters that no name, address, path or value of a variable has, and that would tear or turn around what is said of
-/// them: control characters, NUL among them, and marks of direction.
-fn is_hidden(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 impl Source<'_> {
-    /// Refuses keys and strings of a table, however deep, with hidden characters in them.
+    /// Refuses keys and strings of a table, however deep, with hidden characters in them: no name, address, path or value
+    /// of a variable has any, and they would tear or turn around what is said of it.
     pub fn refuse_hidden(&self, table: &DeTable<'_>) -> Result<(), InventoryError> {
         self.refuse_hidden_in(table, false)
     }

@@ -78,21 +78,14 @@ pub fn check(name: &str, text: &str) -> Result<(), String> {
     }
     // A list of devices goes on as it stands, blanks and all.
     let judged = match variable.takes.kind.as_str() {
-        "roce-devices" => grammar::roce::parse(text).map(drop).map_err(|e| misread(&e)),
-        "nccl-devices" => grammar::nccl::check(text).map(drop).map_err(|e| misread(&e)),
+        "roce-devices" => grammar::roce::parse(text).map(drop).map_err(|e| e.of_value()),
+        "nccl-devices" => grammar::nccl::check(text).map(drop).map_err(|e| e.of_value()),
         _ => variable.takes.check(trimmed).map_err(str::to_owned),
     };
     judged.map_err(|wrong| {
         let text = &variable.takes.text;
         format!("`{name}` is `{trimmed}`, which {wrong}: want {text}")
     })
-}
-
-fn misread(error: &grammar::GrammarError) -> String {
-    format!(
-        "is wrong at character {}: {}; {}",
-        error.column, error.what, error.fix
-    )
 }
 
 fn known(table: &Table, name: &str) -> Result<(), String> {

@@ -14,6 +14,6 @@ pub use intoto::intoto;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use terminal::terminal;
-pub use visible::{visible, visible_receipt};
+pub use visible::{is_hidden, visible, visible_receipt};
 
 pub use view::{Point, Series, latencies as latency_series, source as source_text};

@@ -410,6 +410,17 @@ pub fn end(second: u32) -> RunEnd {
     }
 }
 
+/// A run of one arm of which the first step has ended well.
+pub fn after_hca(dir: &Path) -> (Shape, Store) {
+    let shape = Shape {
+        arms: vec!["none"],
+        ..Shape::default()
+    };
+    let mut store = create(dir, &shape);
+    good_step(&mut store, &key("none", "hca", 1), &shape, 1);
+    (shape, store)
+}
+
 /// A whole run in which everything goes as it should.
 pub fn good_run(dir: &Path, shape: &Shape) -> Receipt {
     let mut store = create(dir, shape);
