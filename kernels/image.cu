@@ -4,4 +4,5 @@
 #include "exchange_lines.cu"
 #include "exchange_lines_fast.cu"
 #include "exchange_posted.cu"
+#include "exchange_two_shot.cu"
 #include "ordered_sum.cu"

@@ -36,20 +36,46 @@ def tool(gate, step, command, limit, env=None):
     return said, code
 
 
+def exchange_checks(gate, step, ranks, arguments, wrapper=()):
+    """One run of `gpu_exchange` whose ranks all count their checks; what it said, or None where it was not run."""
+    exchange = present(gate, "gpu_exchange", step)
+    if not exchange or not gate.room(step, 60):
+        return None
+    command = [*wrapper, exchange, "--ranks", str(ranks), "--bench", "none", *arguments, *([] if gate.shared else ["--spread"])]
+    began = gate.now()
+    said, code = tool(gate, step, command, 120)
+    totals = [line for line in said.splitlines() if "checks passed" in line]
+    good = code == 0 and len(totals) == ranks and all(", 0 failed" in line for line in totals)
+    gate.row(step, "PASSED" if good else "FAILED", totals[0] if totals else f"exit {code}", gate.now() - began)
+    return said
+
+
 def kernels(gate):
     """Every operation, type, protocol and alignment, and flags that come round."""
     gate.mps.start()
     for ranks in (2, 4) if gate.shared else (len(gate.gpus),):
-        step = f"kernels-world-{ranks}"
-        exchange = present(gate, "gpu_exchange", step)
-        if not exchange or not gate.room(step, 60):
-            continue
-        command = [exchange, "--ranks", str(ranks), "--check", "quick", "--bench", "none", *([] if gate.shared else ["--spread"])]
-        began = gate.now()
-        said, code = tool(gate, step, command, 120)
-        totals = [line for line in said.splitlines() if "checks passed" in line]
-        good = code == 0 and len(totals) == ranks and all(", 0 failed" in line for line in totals)
-        gate.row(step, "PASSED" if good else "FAILED", totals[0] if totals else f"exit {code}", gate.now() - began)
+        exchange_checks(gate, f"kernels-world-{ranks}", ranks, ["--check", "quick"])
+
+
+def fail(gate):
+    """A rank that never comes: the wait ends, the record names it, by every protocol."""
+    gate.mps.start()
+    for ranks in (2, 4) if gate.shared else (len(gate.gpus),):
+        exchange_checks(gate, f"kernels-fail-world-{ranks}", ranks, ["--check", "none", "--fail"])
+
+
+def sanitize_two_shots(gate, kind):
+    """The suite's small sizes never go in two shots; here all do, among three ranks."""
+    if not gate.shared:
+        return
+    wrapper = ["compute-sanitizer", "--tool", kind, "--error-exitcode", "9", "--target-processes", "all"]
+    arguments = ["--protocol", "two shots", "--check", "quick"]
+    if kind == "initcheck":
+        # It knows nothing of what other processes write, and in device memory combined packs are read where a peer wrote them.
+        arguments += ["--inbox", "pinned"]
+    said = exchange_checks(gate, f"{kind}-two-shots", 3, arguments, wrapper)
+    if said is not None and "ERROR SUMMARY: 0 errors" not in said:
+        gate.row(f"{kind}-two-shots", "FAILED", "the tool's summary does not say 0 errors")
 
 
 def link(gate):

@@ -283,11 +283,13 @@ def sanitize(gate):
                 wrapper += ["--report-api-errors", "no"]
             limit = 150 if backend == "nccl" else 60
             gate.checks(step, gate.gpus, ["suite", backend, "--only", " 1000 B"], settings, limit, wrapper)
+        extras.sanitize_two_shots(gate, tool)
 
 
 PARTS = {
     "suite": suite,
     "kernels": extras.kernels,
+    "fail": extras.fail,
     "failfast": failfast,
     "link": extras.link,
     "bench": bench,

@@ -77,8 +77,33 @@ struct Bench<'a> {
     seed: u64,
 }
 
-pub(crate) fn run(scene: &mut Scene, kind: InboxKind, depth: Depth) -> Result<(), GpuError> {
-    for name in ["as routed", "lines", "dense", "dense tiles", "chunks"] {
+const PROTOCOLS: [&str; 6] = [
+    "as routed",
+    "lines",
+    "dense",
+    "dense tiles",
+    "chunks",
+    "two shots",
+];
+
+/// A protocol's name, if it is one.
+pub(crate) fn protocol(name: &str) -> Result<String, String> {
+    match PROTOCOLS.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("`{name}` is none of {}", PROTOCOLS.join(", "))),
+    }
+}
+
+pub(crate) fn run(
+    scene: &mut Scene,
+    kind: InboxKind,
+    depth: Depth,
+    protocol: Option<&str>,
+) -> Result<(), GpuError> {
+    for name in PROTOCOLS {
+        if protocol.is_some_and(|wanted| wanted != name) {
+            continue;
+        }
         let mailbox = scene.mailbox(kind, |tuning| only(tuning, name))?;
         let stream = scene.device.stream()?;
         let world = scene.meeting.world().size();
@@ -105,7 +130,10 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind, depth: Depth) -> Result<()
         }
         scene.meeting.barrier("end of checks")?;
     }
-    wrap::run(scene, kind)
+    match protocol {
+        None => wrap::run(scene, kind),
+        Some(_) => Ok(()),
+    }
 }
 
 /// One protocol for all that it can carry; what it cannot goes as it is routed.
@@ -117,8 +145,9 @@ pub(crate) fn only(tuning: &mut Tuning, protocol: &str) {
     (tuning.dense_min, tuning.dense_max) = if dense { (0, u64::MAX) } else { (u64::MAX, 0) };
     match protocol {
         "lines" => tuning.lines_max = u64::MAX,
+        "two shots" => tuning.two_shot.min = 0,
         "dense tiles" => tuning.dense.two_tiles_min = 0,
-        "chunks" => (tuning.lines_max, tuning.two_shot_min) = (0, u64::MAX),
+        "chunks" => (tuning.lines_max, tuning.two_shot.min) = (0, u64::MAX),
         _ => {}
     }
 }

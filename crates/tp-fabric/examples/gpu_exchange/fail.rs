@@ -1,6 +1,6 @@
 //! A peer that never arrives: the wait ends, the record names it, later launches do nothing.
 
-use crate::checks::{Buffer, driver};
+use crate::checks::{Buffer, driver, only};
 use crate::rank::Scene;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ const WAIT: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
     let absent = Rank(scene.meeting.world().0 - 1);
-    for (name, lines_max) in [("lines", u64::MAX), ("chunks", 0)] {
+    for name in ["lines", "chunks", "two shots"] {
         for abort in [false, true] {
             let mut config = scene.config(kind, if abort { Duration::from_secs(30) } else { WAIT })?;
-            config.tuning.lines_max = lines_max;
+            only(&mut config.tuning, name);
             let mailbox = Mailbox::open(Arc::clone(&scene.device), scene.meeting.as_mut(), config)?;
             if scene.meeting.rank() != absent {
                 wait_for_nobody(scene, &mailbox, absent, name, abort)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! gpu_exchange [--ranks N] [--inbox pinned|device|both] [--check none|quick|full] [--bench none|quick|full]
-//!              [--fail] [--gpu N | --spread] [--image FILE] [--sweep] [--link] [--threads]
+//!              [--protocol NAME] [--fail] [--gpu N | --spread] [--image FILE] [--sweep] [--link] [--threads]
 //! ```
 //! Starts itself once a rank; with `--threads` the ranks are threads of this process, each with its own stream. With `--spread` rank r has GPU r; else the ranks share one and need an MPS daemon whose
 //! `CUDA_MPS_PIPE_DIRECTORY` it inherits: without one their kernels take turns instead of running at once. Results are
@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) inboxes: Vec<InboxKind>,
     pub(crate) check: Depth,
     pub(crate) bench: Depth,
+    /// The one protocol to check; unset: all.
+    pub(crate) protocol: Option<String>,
     pub(crate) fail: bool,
     pub(crate) sweep: bool,
     pub(crate) link: bool,
@@ -58,6 +60,7 @@ impl Options {
             inboxes: vec![InboxKind::PinnedHost, InboxKind::Device],
             check: Depth::Quick,
             bench: Depth::Quick,
+            protocol: None,
             fail: false,
             sweep: false,
             link: false,
@@ -78,6 +81,7 @@ impl Options {
                 }
                 "--check" => this.check = depth(&value()?)?,
                 "--bench" => this.bench = depth(&value()?)?,
+                "--protocol" => this.protocol = Some(checks::protocol(&value()?)?),
                 "--fail" => this.fail = true,
                 "--spread" => this.spread = true,
                 "--sweep" => this.sweep = true,

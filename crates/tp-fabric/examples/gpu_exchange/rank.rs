@@ -36,8 +36,17 @@ impl Scene {
         kind: InboxKind,
         change: impl Fn(&mut Tuning),
     ) -> Result<Mailbox, GpuError> {
+        self.mailbox_of(kind, |config| change(&mut config.tuning))
+    }
+
+    /// A mailbox of this kind with its whole configuration changed.
+    pub(crate) fn mailbox_of(
+        &mut self,
+        kind: InboxKind,
+        change: impl Fn(&mut MailboxConfig),
+    ) -> Result<Mailbox, GpuError> {
         let mut config = self.config(kind, Duration::from_secs(10))?;
-        change(&mut config.tuning);
+        change(&mut config);
         Mailbox::open(Arc::clone(&self.device), self.meeting.as_mut(), config)
     }
 }
@@ -86,7 +95,7 @@ fn carry_out(options: &Options, mut meeting: Box<dyn Meeting>) -> Result<usize, 
     }
     for kind in &options.inboxes {
         if options.check != Depth::None {
-            checks::run(&mut scene, *kind, options.check)?;
+            checks::run(&mut scene, *kind, options.check, options.protocol.as_deref())?;
         }
         if options.bench != Depth::None {
             bench::run(&mut scene, *kind, options.bench)?;

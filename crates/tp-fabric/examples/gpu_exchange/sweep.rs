@@ -3,8 +3,9 @@
 use crate::bench::{Operation, Table};
 use crate::checks::only;
 use crate::rank::Scene;
-use std::rc::Rc;
-use tp_fabric::gpu::{GpuError, InboxKind, LineTuning, Tuning};
+use std::time::Duration;
+use tp_fabric::gpu::two_shot::{Pace, TwoShotTuning};
+use tp_fabric::gpu::{GpuError, InboxKind, LineTuning, MailboxConfig};
 
 /// Clock cycles before the first poll over a link.
 const PAUSES: &[u32] = &[900, 1500, 2500];
@@ -23,132 +24,126 @@ const SIZES: [usize; 11] = [
     4 << 20,
 ];
 
-type Change = Box<dyn Fn(&mut Tuning)>;
+type Change = Box<dyn Fn(&mut MailboxConfig)>;
+type Plan = (String, Change);
 
-/// One value of every kind for one form of lines.
-fn lines(form: &'static str, warps: u32, tiles: u64, pause: u32) -> (String, Change) {
-    let cut = LineTuning {
+fn plan(name: impl Into<String>, change: impl Fn(&mut MailboxConfig) + 'static) -> Plan {
+    (name.into(), Box::new(change))
+}
+
+/// One value of every kind for one form of lines, in one shot.
+fn lines(form: &'static str, cut: LineTuning) -> Plan {
+    let LineTuning {
+        warps,
+        two_tiles_min,
+        four_tiles_min,
+        pause,
+        stagger,
+        ..
+    } = cut;
+    let tiles = match (two_tiles_min, four_tiles_min) {
+        (_, 0) => 4,
+        (0, _) => 2,
+        _ => 1,
+    };
+    plan(
+        format!("{form} {warps} warps of {tiles}, pause {pause}, stagger {stagger}"),
+        move |config| {
+            let tuning = &mut config.tuning;
+            only(tuning, form);
+            match form {
+                "dense" => tuning.dense = cut,
+                _ => tuning.sparse = cut,
+            }
+            in_one_shot(config);
+        },
+    )
+}
+
+fn cut(warps: u32, tiles: u64, pause: u32, stagger: u32) -> LineTuning {
+    LineTuning {
         two_tiles_min: if tiles == 2 { 0 } else { u64::MAX },
         four_tiles_min: if tiles == 4 { 0 } else { u64::MAX },
         pause,
         pause_max: pause,
+        stagger,
         ..LineTuning::without_pause(warps)
-    };
-    let change = move |tuning: &mut Tuning| {
-        only(tuning, form);
-        match form {
-            "dense" => tuning.dense = cut,
-            _ => tuning.sparse = cut,
-        }
-    };
-    (
-        format!("{form} {warps} warps of {tiles}, pause {pause}"),
-        Box::new(change),
+    }
+}
+
+fn in_one_shot(config: &mut MailboxConfig) {
+    config.tuning.two_shot.min = u64::MAX;
+}
+
+/// Two shots of all sizes.
+fn two_shots(blocks: u32, chunk: u64, (senders, pace, poll): (u32, u32, u32), one_copy: bool) -> Plan {
+    let copies = if one_copy { "one copy" } else { "copies" };
+    plan(
+        format!(
+            "two shots, {blocks} blocks, chunks of {chunk}, {senders} senders at {pace}, poll {poll}, {copies}"
+        ),
+        move |config| {
+            config.tuning.two_shot = TwoShotTuning {
+                min: 0,
+                chunk_max: chunk,
+                senders,
+                pace: Pace { write: pace, poll },
+                large_min: u64::MAX,
+                large_pace: Pace::AT_ONCE,
+            };
+            // As much in all, whatever the blocks.
+            let room = u64::from(config.two_shot.blocks) * config.two_shot.region_bytes;
+            (config.two_shot.blocks, config.two_shot.region_bytes) = (blocks, room / u64::from(blocks));
+            config.one_copy = one_copy;
+        },
     )
 }
 
-/// Dense lines of one tile a warp, whose warps write in turn.
-fn turns(warps: u32, pause: u32, stagger: u32) -> (String, Change) {
-    let change = move |tuning: &mut Tuning| {
-        only(tuning, "dense");
-        tuning.dense = LineTuning {
-            pause,
-            pause_max: pause,
-            stagger,
-            ..LineTuning::without_pause(warps)
-        };
-    };
-    let name = format!("dense {warps} warps, pause {pause}, stagger {stagger}");
-    (name, Box::new(change))
-}
-
-/// More than two ranks and inboxes in device memory: warps and tiles of each form, in one shot and in two.
-fn many_ranks() -> Vec<(String, Change)> {
-    let cuts = [(2, 1), (4, 1), (8, 1), (4, 2), (8, 2), (4, 4)];
-    let forms = cuts
-        .into_iter()
-        .flat_map(|(warps, tiles)| ["dense", "lines"].map(|form| lines(form, warps, tiles, 0)));
-    let chunks = [8 << 10, 16 << 10, 32 << 10].map(|chunk| -> (String, Change) {
-        let change = move |tuning: &mut Tuning| {
-            only(tuning, "chunks");
-            tuning.chunk_max = chunk;
-        };
-        (format!("chunks of {chunk}"), Box::new(change))
-    });
-    let mut plans: Vec<(String, Change)> = Vec::new();
-    for (name, change) in forms.chain(chunks) {
-        let change = Rc::new(change);
-        for (shots, two_shot_min) in [("one", u64::MAX), ("two", 0)] {
-            let change = Rc::clone(&change);
-            plans.push((
-                format!("{name}, {shots}-shot"),
-                Box::new(move |tuning| {
-                    change(tuning);
-                    tuning.two_shot_min = two_shot_min;
-                }),
-            ));
-        }
-    }
-    plans
-}
-
-fn plans(kind: InboxKind, world: u32) -> Vec<(String, Change)> {
-    let mut plans: Vec<(String, Change)> = vec![("as routed".to_owned(), Box::new(|_: &mut Tuning| {}))];
-    if world > 2 && kind == InboxKind::PinnedHost {
-        for stagger in [360, 720, 1080] {
-            for (shots, two_shot_min) in [("one", u64::MAX), ("two", 0)] {
-                let (name, change) = turns(1, 900, stagger);
-                plans.push((
-                    format!("{name}, {shots}-shot"),
-                    Box::new(move |tuning| {
-                        let min = tuning.dense_min;
-                        change(tuning);
-                        tuning.dense_min = min;
-                        tuning.two_shot_min = two_shot_min;
-                    }),
-                ));
-            }
-        }
-    }
+fn plans(kind: InboxKind, config: &MailboxConfig, world: u32) -> Vec<Plan> {
+    let mut plans = vec![plan("as routed", |_| {}), plan("one shot", in_one_shot)];
     if world > 2 {
-        for form in ["as routed", "lines", "dense", "chunks"] {
-            for (shots, two_shot_min) in [("one", u64::MAX), ("two", 0)] {
-                plans.push((
-                    format!("{form}, {shots}-shot"),
-                    Box::new(move |tuning| {
-                        only(tuning, form);
-                        tuning.two_shot_min = two_shot_min;
-                    }),
-                ));
-            }
-        }
-        if kind == InboxKind::Device {
-            plans.extend(many_ranks());
-        }
+        let blocks = config.two_shot.blocks;
+        plans.extend(match kind {
+            InboxKind::Device => [
+                (64 << 10, true),
+                (16 << 10, true),
+                (8 << 10, true),
+                (16 << 10, false),
+            ]
+            .map(|(chunk, one_copy)| two_shots(blocks, chunk, (0, 0, 0), one_copy))
+            .into_iter()
+            .collect::<Vec<_>>(),
+            InboxKind::PinnedHost => [
+                (4, 40, 500),
+                (4, 60, 1000),
+                (10, 40, 500),
+                (10, 50, 500),
+                (10, 60, 1000),
+                (10, 72, 1000),
+            ]
+            .map(|pace| two_shots(blocks, 2 << 10, pace, true))
+            .into_iter()
+            .collect::<Vec<_>>(),
+        });
         return plans;
     }
     let pauses: &[u32] = if kind == InboxKind::Device { &[0] } else { PAUSES };
     for pause in pauses {
-        plans.push(lines("lines", 4, 1, *pause));
-        plans.push(lines("dense", 4, 2, *pause));
+        plans.push(lines("lines", cut(4, 1, *pause, 0)));
+        plans.push(lines("dense", cut(4, 2, *pause, 0)));
     }
     if kind == InboxKind::Device {
-        plans.extend([1, 2, 4, 8].map(|warps| lines("dense", warps, 1, 0)));
+        plans.extend([1, 2, 4, 8].map(|warps| lines("dense", cut(warps, 1, 0, 0))));
     } else {
         for stagger in [0, 240, 360, 480] {
-            for pause in [600, 900] {
-                plans.push(turns(1, pause, stagger));
-            }
+            plans.extend([600, 900].map(|pause| lines("dense", cut(1, 1, pause, stagger))));
         }
     }
-    for (warps, chunk) in [(7, 8 << 10), (7, 16 << 10), (7, 32 << 10)] {
-        plans.push((
-            format!("chunks {warps} warps of {chunk}"),
-            Box::new(move |t| {
-                only(t, "chunks");
-                (t.chunk_warps, t.chunk_max) = (warps, chunk);
-            }),
-        ));
+    for chunk in [8 << 10, 16 << 10, 32 << 10] {
+        plans.push(plan(format!("chunks of {chunk}"), move |config| {
+            only(&mut config.tuning, "chunks");
+            config.tuning.chunk_max = chunk;
+        }));
     }
     plans
 }
@@ -162,12 +157,13 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
             "---|".repeat(SIZES.len())
         );
     }
-    for (name, change) in plans(kind, scene.meeting.world().0) {
-        let mailbox = scene.mailbox(kind, &*change)?;
+    let measured = scene.config(kind, Duration::from_secs(1))?;
+    for (name, change) in plans(kind, &measured, scene.meeting.world().0) {
+        let mailbox = scene.mailbox_of(kind, &*change)?;
         let table = Table::new(scene, &mailbox)?;
         let mut cells = Vec::new();
         // Lines of large payloads through pinned memory would take most of the time, and are not what they are for.
-        let most = if kind == InboxKind::PinnedHost && !name.starts_with("chunks") {
+        let most = if kind == InboxKind::PinnedHost && name.contains("warps") {
             512 << 10
         } else {
             4 << 20

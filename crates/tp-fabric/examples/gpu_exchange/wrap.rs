@@ -35,7 +35,7 @@ pub(crate) fn run(scene: &mut Scene, kind: InboxKind) -> Result<(), GpuError> {
     let mailbox = scene.mailbox(kind, |tuning| {
         (tuning.dense_min, tuning.dense_max) = (0, u64::MAX);
         tuning.dense = LineTuning::without_pause(4);
-        tuning.two_shot_min = u64::MAX;
+        tuning.two_shot.min = u64::MAX;
     })?;
     let wrap = Wrap {
         mailbox: &mailbox,

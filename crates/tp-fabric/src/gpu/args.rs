@@ -127,6 +127,51 @@ impl LineArgs {
     }
 }
 
+/// One all-reduce in two shots, as `kernels/exchange_two_shot.cu` declares it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the kernel describes the fields, once")]
+pub struct TwoShotArgs {
+    pub send: u64,
+    pub recv: u64,
+    pub bytes: u64,
+    pub scatter_in: [u64; MAX_MEMBERS],
+    pub flags_out: [u64; MAX_MEMBERS],
+    pub flags_in: u64,
+    pub scatter_out: [u64; MAX_MEMBERS - 1],
+    pub gather_in: [u64; MAX_MEMBERS - 1],
+    pub gather_out: [u64; MAX_MEMBERS - 1],
+    pub first: [u32; MAX_MEMBERS - 1],
+    pub packs: [u32; MAX_MEMBERS - 1],
+    pub own_first: u32,
+    pub own_packs: u32,
+    pub sequence: u64,
+    pub poison: u64,
+    pub control: u64,
+    pub wait_ns: u64,
+    pub members: u32,
+    pub me: u32,
+    pub element: u32,
+    pub op: u32,
+    pub shard: u32,
+    pub share: u32,
+    pub chunk: u32,
+    pub region: u32,
+    pub senders: u32,
+    pub pace: u32,
+    pub stagger: u32,
+    pub chunks: u32,
+    pub send_turn: u32,
+    pub work_turn: u32,
+    pub poll: u32,
+    pub unused: u32,
+}
+
+const _: () = assert!(
+    size_of::<TwoShotArgs>() == 488,
+    "kernels/exchange_two_shot.cu asserts the same size"
+);
+
 /// One launch of the exchange by post, as `kernels/exchange_posted.cu` declares it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

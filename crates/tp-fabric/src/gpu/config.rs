@@ -1,7 +1,7 @@
 //! [`MailboxConfig`]: where the inboxes lie, how large they are, and how they are used.
 
 use super::error::GpuError;
-use super::layout::{InboxKind, LaneShape};
+use super::layout::{InboxKind, LaneShape, TwoShotShape};
 use super::route::{LineTuning, Tuning};
 use std::time::Duration;
 
@@ -17,6 +17,12 @@ pub struct MailboxConfig {
     /// Largest payload of which each of several readers gets a copy of its own in pinned memory, bytes; beyond, they
     /// read one. Reads of one line over a link by ranks of one GPU wait for each other.
     pub copies_max: u64,
+    /// The lanes of all-reduces in two shots.
+    pub two_shot: TwoShotShape,
+    /// Whether all readers read one copy of a rank's combined packs, which lies in its own memory.
+    pub one_copy: bool,
+    /// Ranks of one GPU, which share its link.
+    pub ranks_a_gpu: u32,
     /// Bound of every wait inside a kernel.
     pub wait: Duration,
     /// Crossovers and grids.
@@ -60,6 +66,18 @@ impl MailboxConfig {
             } else {
                 0
             },
+            two_shot: TwoShotShape {
+                blocks: most.min(match inbox {
+                    InboxKind::PinnedHost => 16,
+                    InboxKind::Device => 64,
+                }),
+                region_bytes: match inbox {
+                    InboxKind::PinnedHost => 96 << 10,
+                    InboxKind::Device => 48 << 10,
+                },
+            },
+            one_copy: inbox == InboxKind::PinnedHost || ranks_a_gpu > 1,
+            ranks_a_gpu: ranks_a_gpu.max(1),
             wait,
             tuning,
         }
@@ -67,7 +85,11 @@ impl MailboxConfig {
 
     /// Refuses what the kernels cannot work with.
     pub(crate) fn check(&self) -> Result<(), GpuError> {
-        let shapes = self.shape.check().and(self.side.check());
+        let shapes = self
+            .shape
+            .check()
+            .and(self.side.check())
+            .and(self.two_shot.check());
         shapes
             .and(self.tuning.check())
             .map_err(|reason| GpuError::Config(format!("refused the mailbox: {reason}")))
@@ -107,7 +129,18 @@ impl MailboxConfig {
             cut("dense", &t.dense),
             format!("chunk_warps={}", t.chunk_warps),
             format!("chunk_max={}", t.chunk_max),
-            format!("two_shot_min={}", t.two_shot_min),
+            format!(
+                "two_shot={} blocks of {} B, from {} B, chunks of {} B, {}",
+                self.two_shot.blocks,
+                self.two_shot.region_bytes,
+                t.two_shot.min,
+                t.two_shot.chunk_max,
+                if self.one_copy {
+                    "one copy"
+                } else {
+                    "a copy a reader"
+                }
+            ),
         ];
         lines.join("\n")
     }
@@ -123,6 +156,11 @@ impl MailboxConfig {
             (true, false) => Some("settings of another version".to_owned()),
             (false, _) => Some(named.join("; ")),
         }
+    }
+
+    /// Words of all counters of `world` ranks: a set a group, then one a block of two shots.
+    pub(crate) fn all_counters(&self, groups: u64) -> u64 {
+        groups * self.counters() + u64::from(self.two_shot.blocks)
     }
 
     /// Words of one set of counters: one a block of sparse lines, one a block of dense ones, one a block of chunks.
@@ -162,7 +200,13 @@ mod tests {
                 let config = MailboxConfig::of(inbox, ranks, 132, Duration::from_secs(1));
                 assert!(config.check().is_ok(), "{ranks} ranks, {inbox}");
                 assert!(
-                    config.shape.line_blocks.max(config.shape.chunk_blocks) * ranks <= 132,
+                    config
+                        .shape
+                        .line_blocks
+                        .max(config.shape.chunk_blocks)
+                        .max(config.two_shot.blocks)
+                        * ranks
+                        <= 132,
                     "{ranks} ranks, {inbox}"
                 );
             }

@@ -1,6 +1,6 @@
 //! A GPU: the driver found at run time, the context, the kernels.
 
-use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS, PostedArgs};
+use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS, PostedArgs, TwoShotArgs};
 use super::error::{Doing, GpuError};
 use super::layout::PACK;
 use super::route::{Protocol, Route};
@@ -32,6 +32,10 @@ pub struct Kernels {
     dense_anywhere: [[CudaFunction; 2]; 4],
     chunks: [CudaFunction; 3],
     posted: [CudaFunction; 3],
+    /// For up to 4 and 8 members.
+    two_shot: [CudaFunction; 2],
+    /// The same for sums of f32, bf16 and f16 of whole packs.
+    two_shot_sums: [[CudaFunction; 2]; 3],
     ordered_sum: CudaFunction,
 }
 
@@ -209,6 +213,33 @@ impl Device {
         unsafe { launch(function, route.grid, route.threads, parameter, stream) }.doing("launch an exchange")
     }
 
+    /// Enqueues one all-reduce in two shots, with blocks of [`TWO_SHOT_THREADS`].
+    ///
+    /// # Safety
+    /// Every address in `args` is valid on this GPU for what `kernels/exchange_two_shot.cu` says of it until the launch has
+    /// ended, and `stream` belongs to this context.
+    pub(crate) unsafe fn launch_two_shot(
+        &self,
+        grid: u32,
+        fast: Option<Fast>,
+        args: &TwoShotArgs,
+        stream: sys::CUstream,
+    ) -> Result<(), GpuError> {
+        let kernels = self.kernels()?;
+        let whole = (args.send | args.recv | args.bytes).is_multiple_of(PACK);
+        let set = match fast {
+            Some(Fast::SumF32) if whole => &kernels.two_shot_sums[0],
+            Some(Fast::SumBf16) if whole => &kernels.two_shot_sums[1],
+            Some(Fast::SumF16) if whole => &kernels.two_shot_sums[2],
+            _ => &kernels.two_shot,
+        };
+        let function = &set[usize::from(args.members > 4)];
+        let parameter = std::ptr::from_ref(args).cast();
+        // SAFETY: the kernel takes exactly this struct.
+        unsafe { launch(function, grid, TWO_SHOT_THREADS, parameter, stream) }
+            .doing("launch an all-reduce in two shots")
+    }
+
     /// Enqueues one exchange by post, with blocks of [`POSTED_THREADS`].
     ///
     /// # Safety
@@ -263,6 +294,8 @@ impl Device {
 
 /// Threads of a block of the exchange by post.
 pub(crate) const POSTED_THREADS: u32 = 512;
+/// Threads of a block of the all-reduce in two shots: 14 warps that work, one that tells and one that watches.
+const TWO_SHOT_THREADS: u32 = 32 * 16;
 const SUM_THREADS: u32 = 256;
 
 /// Which of the kernels for up to 2, 4 and 8 members.
@@ -319,6 +352,8 @@ impl Kernels {
                 function(protocol, MAX_MEMBERS)?,
             ])
         };
+        let many =
+            |protocol: &str| Ok::<_, GpuError>([function(protocol, 4)?, function(protocol, MAX_MEMBERS)?]);
         let four = |form: &str| {
             let two = |kind: &str| {
                 let name = format!("{form}_{kind}");
@@ -340,6 +375,12 @@ impl Kernels {
             dense_anywhere: four("dense_anywhere")?,
             chunks: all("chunks")?,
             posted: all("posted")?,
+            two_shot: many("two_shot")?,
+            two_shot_sums: [
+                many("two_shot_f32")?,
+                many("two_shot_bf16")?,
+                many("two_shot_f16")?,
+            ],
             ordered_sum: module
                 .load_function("tp_ordered_sum")
                 .doing("find kernel tp_ordered_sum")?,

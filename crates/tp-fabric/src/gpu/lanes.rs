@@ -8,7 +8,7 @@
 use super::args::MAX_MEMBERS;
 use super::device::Device;
 use super::error::GpuError;
-use super::layout::{InboxKind, LaneShape};
+use super::layout::{InboxKind, LaneShape, TwoShotShape};
 use super::memory::{DeviceBytes, OFFER, PeerBytes, SharedHost, offer};
 use crate::meeting::Meeting;
 use crate::types::{Rank, World};
@@ -50,10 +50,25 @@ pub(crate) struct Lanes {
     pub(crate) each: Group,
     /// This rank and another, by rank; `None` at this rank's own place, and in a world of two, where `same` does.
     pub(crate) pairs: Vec<Option<Group>>,
+    /// All ranks, in two shots.
+    pub(crate) two_shot: TwoShotLanes,
     /// Sets of counters that the groups use.
     pub(crate) counters: usize,
     #[expect(dead_code, reason = "held for its drop")]
     backing: Backing,
+}
+
+/// The lanes of all-reduces in two shots, by member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TwoShotLanes {
+    pub(crate) scatter_out: [u64; MAX_MEMBERS],
+    pub(crate) scatter_in: [u64; MAX_MEMBERS],
+    /// Where combined packs go: to each reader, or to the one place that all read.
+    pub(crate) gather_out: [u64; MAX_MEMBERS],
+    pub(crate) gather_in: [u64; MAX_MEMBERS],
+    /// The flags that each other member looks at, and this rank's.
+    pub(crate) flags_out: [u64; MAX_MEMBERS],
+    pub(crate) flags_in: u64,
 }
 
 /// Lane shapes: the common one, and the one of lanes that carry parts or belong to pairs.
@@ -61,6 +76,9 @@ pub(crate) struct Lanes {
 pub(crate) struct Shapes {
     pub(crate) same: LaneShape,
     pub(crate) side: LaneShape,
+    pub(crate) two_shot: TwoShotShape,
+    /// Whether readers read one copy of combined packs.
+    pub(crate) one_copy: bool,
 }
 
 const ALIGN: u64 = 4096;
@@ -71,6 +89,9 @@ struct Offsets {
     kind: InboxKind,
     same: u64,
     side: u64,
+    /// Two shots: a rank's flags, and a lane, which is also what a rank's combined packs take.
+    flags: u64,
+    packs: u64,
 }
 
 impl Offsets {
@@ -80,6 +101,8 @@ impl Offsets {
             kind,
             same: shapes.same.bytes().next_multiple_of(ALIGN),
             side: shapes.side.bytes().next_multiple_of(ALIGN),
+            flags: shapes.two_shot.flag_bytes().next_multiple_of(ALIGN),
+            packs: shapes.two_shot.lane_bytes().next_multiple_of(ALIGN),
         }
     }
 
@@ -103,7 +126,28 @@ impl Offsets {
         }
     }
 
+    fn flags(&self, reader: u64) -> u64 {
+        self.one_shot() + reader * self.flags
+    }
+
+    fn scatter(&self, sender: u64, reader: u64) -> u64 {
+        let place = match self.kind {
+            InboxKind::PinnedHost => sender * self.world + reader,
+            InboxKind::Device => sender,
+        };
+        self.flags(self.world) + place * self.packs
+    }
+
+    fn combined(&self, sender: u64) -> u64 {
+        self.scatter(self.world, 0) + sender * self.packs
+    }
+
     fn total(&self) -> u64 {
+        self.combined(self.world)
+    }
+
+    /// What all but the two-shot lanes take.
+    fn one_shot(&self) -> u64 {
         match (self.kind, self.world) {
             (InboxKind::PinnedHost, 2) => self.each(2, 0),
             (InboxKind::PinnedHost, _) => self.pair(self.world, 0),
@@ -157,6 +201,7 @@ impl Lanes {
                 false,
             ),
             pairs: pairs.collect(),
+            two_shot: two_shot(&at, &bases, world, me, shapes.one_copy),
             counters: counters + world.size(),
             backing,
         })
@@ -238,6 +283,33 @@ fn everyone(at: &Offsets, bases: &[u64], world: World, me: Rank, shape: LaneShap
     }
 }
 
+fn two_shot(at: &Offsets, bases: &[u64], world: World, me: Rank, one_copy: bool) -> TwoShotLanes {
+    let none = [0; MAX_MEMBERS];
+    let mut lanes = TwoShotLanes {
+        scatter_out: none,
+        scatter_in: none,
+        gather_out: none,
+        gather_in: none,
+        flags_out: none,
+        flags_in: bases[me.index()] + at.flags(u64::from(me.0)),
+    };
+    let mine = u64::from(me.0);
+    for peer in world.peers(me) {
+        let (r, theirs) = (peer.index(), u64::from(peer.0));
+        lanes.flags_out[r] = bases[r] + at.flags(theirs);
+        lanes.scatter_out[r] = bases[r] + at.scatter(mine, theirs);
+        lanes.scatter_in[r] = bases[me.index()] + at.scatter(theirs, mine);
+        lanes.gather_in[r] = at.combined(theirs) + bases[if one_copy { r } else { me.index() }];
+        if !one_copy {
+            lanes.gather_out[r] = bases[r] + at.combined(mine);
+        }
+    }
+    if one_copy {
+        lanes.gather_out[me.index()] = bases[me.index()] + at.combined(mine);
+    }
+    lanes
+}
+
 fn pair(at: &Offsets, bases: &[u64], me: Rank, peer: Rank, shape: LaneShape) -> Group {
     let ranks = if me < peer { vec![me, peer] } else { vec![peer, me] };
     let (place, other) = (usize::from(me > peer), usize::from(me < peer));
@@ -259,6 +331,7 @@ fn pair(at: &Offsets, bases: &[u64], me: Rank, peer: Rank, shape: LaneShape) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const SHAPE: LaneShape = LaneShape {
         line_blocks: 4,
@@ -272,6 +345,11 @@ mod tests {
             line_blocks: 2,
             ..SHAPE
         },
+        two_shot: TwoShotShape {
+            blocks: 4,
+            region_bytes: 1 << 10,
+        },
+        one_copy: false,
     };
 
     /// Every lane that some rank writes: (its memory, offset, length, writer, readers' view of it).
@@ -287,6 +365,16 @@ mod tests {
             if kind == InboxKind::PinnedHost {
                 groups.push(everyone(&at, &bases, world, me, SHAPES.side, false));
             }
+            // Readers of one copy are given one address.
+            let packs: BTreeSet<u64> = [false, true]
+                .into_iter()
+                .map(|one_copy| two_shot(&at, &bases, world, me, one_copy))
+                .flat_map(|lanes| lanes.scatter_out.into_iter().chain(lanes.gather_out))
+                .filter(|lane| *lane != 0)
+                .collect();
+            all.extend(packs.into_iter().map(|lane| (lane, SHAPES.two_shot.lane_bytes())));
+            let flags = two_shot(&at, &bases, world, me, true).flags_in;
+            all.push((flags, SHAPES.two_shot.flag_bytes()));
             if world.0 > 2 {
                 groups.extend(
                     world
@@ -345,6 +433,27 @@ mod tests {
                 .ranks()
                 .map(|r| everyone(&at, &bases, world, r, SHAPE, true))
                 .collect();
+            for one_copy in [false, true] {
+                let shots: Vec<TwoShotLanes> = world
+                    .ranks()
+                    .map(|r| two_shot(&at, &bases, world, r, one_copy))
+                    .collect();
+                for (a, b) in (0..4)
+                    .flat_map(|a| (0..4).map(move |b| (a, b)))
+                    .filter(|(a, b)| a != b)
+                {
+                    let from_a = if one_copy { a } else { b };
+                    assert_eq!(
+                        shots[a].scatter_out[b], shots[b].scatter_in[a],
+                        "{kind}: {a} to {b}"
+                    );
+                    assert_eq!(
+                        shots[a].gather_out[from_a], shots[b].gather_in[a],
+                        "{kind}: {a} to {b}"
+                    );
+                    assert_eq!(shots[a].flags_out[b], shots[b].flags_in, "{kind}: {a} to {b}");
+                }
+            }
             let each: Vec<Group> = world
                 .ranks()
                 .map(|r| everyone(&at, &bases, world, r, SHAPE, false))

@@ -133,6 +133,43 @@ impl LaneShape {
     }
 }
 
+/// The lanes of all-reduces in two shots ([`TwoShotTuning`](super::two_shot::TwoShotTuning)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TwoShotShape {
+    /// Blocks of every launch.
+    pub blocks: u32,
+    /// What a block's part of a lane holds, bytes; a multiple of 128.
+    pub region_bytes: u64,
+}
+
+impl TwoShotShape {
+    /// Bytes of the flags that one rank looks at: a line a block.
+    pub fn flag_bytes(&self) -> u64 {
+        u64::from(self.blocks) * FLAG_STRIDE
+    }
+
+    /// Bytes of a lane from one rank to another, and of one rank's combined packs.
+    pub fn lane_bytes(&self) -> u64 {
+        u64::from(self.blocks) * self.region_bytes
+    }
+
+    /// Most payload of one launch among `members`, bytes.
+    pub fn capacity(&self, members: usize) -> u64 {
+        members as u64 * self.lane_bytes()
+    }
+
+    /// Refuses a shape that the kernel cannot work with.
+    pub fn check(&self) -> Result<(), String> {
+        match self.blocks > 0 && self.region_bytes > 0 && self.region_bytes.is_multiple_of(128) {
+            true if self.region_bytes <= 1 << 24 => Ok(()),
+            _ => Err(format!(
+                "two shots of {} blocks with {} bytes each: there must be some, of whole 128-byte lines up to 16 MiB",
+                self.blocks, self.region_bytes
+            )),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! [`Mailbox`]: the collectives of one host's GPUs through shared inboxes.
 
-use super::args::{ALL_SEND, ExchangeArgs, MAX_MEMBERS, Mode, element, operation};
+use super::args::{ALL_SEND, ExchangeArgs, MAX_MEMBERS, Mode, TwoShotArgs, element, operation};
 use super::config::MailboxConfig;
 use super::control::{Control, FailureRecord};
 use super::device::{Device, Fast};
@@ -30,6 +30,11 @@ pub struct Mailbox {
     control: Control,
     /// The peer of the transfer that was enqueued last, plus 1; 0: it was of all ranks. A record counts members.
     last_pair: AtomicU32,
+}
+
+/// Sets of counters, at most.
+fn groups(world: World) -> u64 {
+    2 + u64::from(world.0)
 }
 
 /// Where the poison lies in the state; the counters follow at this distance.
@@ -63,10 +68,12 @@ impl Mailbox {
         let shapes = Shapes {
             same: config.shape,
             side: config.side,
+            two_shot: config.two_shot,
+            one_copy: config.one_copy,
         };
         let own = DeviceBytes::new(
             &device,
-            (COUNTERS + 8 * config.counters() * (2 + u64::from(world.0))) as usize,
+            (COUNTERS + 8 * config.all_counters(groups(world))) as usize,
         )
         .and_then(|state| Ok((state, Control::new(&device)?)));
         meeting.verdict(
@@ -75,7 +82,7 @@ impl Mailbox {
         )?;
         let (state, control) = own?;
         let lanes = Lanes::open(&device, meeting, config.inbox, &shapes)?;
-        debug_assert!(lanes.counters as u64 <= 2 + u64::from(world.0));
+        debug_assert!(lanes.counters as u64 <= groups(world));
         Ok(Self {
             device,
             rank,
@@ -168,6 +175,66 @@ impl Mailbox {
     }
 }
 
+impl Mailbox {
+    fn two_shot_args(&self, call: &Transfer, done: u64, bytes: u64) -> TwoShotArgs {
+        let (shape, tuning) = (&self.config.two_shot, &self.config.tuning.two_shot);
+        let members = self.world.size();
+        let cut = tuning.cut(shape, members, bytes.div_ceil(PACK));
+        let pace = tuning.pace_of(bytes);
+        let row_pace = tuning.row_pace(shape, members, self.config.ranks_a_gpu, pace);
+        let lanes = &self.lanes.two_shot;
+        let (dtype, op) = call.reduction.unwrap_or((DType::U8, ReduceOp::Max));
+        let shard = |rank: usize| cut.shard_of(rank, bytes.div_ceil(PACK));
+        let (own_first, own_packs) = shard(self.rank.index());
+        let mut args = TwoShotArgs {
+            send: call.send + done,
+            recv: call.recv + done,
+            bytes,
+            scatter_in: lanes.scatter_in,
+            flags_out: lanes.flags_out,
+            flags_in: lanes.flags_in,
+            scatter_out: [0; MAX_MEMBERS - 1],
+            gather_in: [0; MAX_MEMBERS - 1],
+            gather_out: [0; MAX_MEMBERS - 1],
+            first: [0; MAX_MEMBERS - 1],
+            packs: [0; MAX_MEMBERS - 1],
+            own_first,
+            own_packs,
+            sequence: self.state.address() + COUNTERS + 8 * groups(self.world) * self.config.counters(),
+            poison: self.state.address(),
+            control: self.control.device_address(),
+            wait_ns: u64::try_from(self.config.wait.as_nanos()).unwrap_or(u64::MAX),
+            members: members as u32,
+            me: self.rank.0,
+            element: element(dtype),
+            op: operation(op),
+            shard: cut.shard,
+            share: cut.share,
+            chunk: cut.chunk,
+            region: shape.region_bytes as u32,
+            senders: tuning.senders,
+            pace: row_pace,
+            stagger: row_pace / (tuning.senders * shape.blocks).max(1),
+            chunks: cut.chunks,
+            send_turn: cut.send_turn,
+            work_turn: cut.work_turn,
+            poll: pace.poll,
+            unused: 0,
+        };
+        for place in 0..members - 1 {
+            let rank = (self.rank.index() + 1 + place) % members;
+            args.scatter_out[place] = lanes.scatter_out[rank];
+            args.gather_in[place] = lanes.gather_in[rank];
+            (args.first[place], args.packs[place]) = shard(rank);
+        }
+        let places = args.gather_out.iter_mut();
+        for (place, lane) in places.zip(lanes.gather_out.iter().filter(|lane| **lane != 0)) {
+            *place = *lane;
+        }
+        args
+    }
+}
+
 /// A rank's place among a group's members; one that is no member sends nothing.
 fn place_of(group: &Group, rank: Rank) -> u32 {
     let place = group.ranks.iter().position(|member| *member == rank);
@@ -195,7 +262,29 @@ impl SmallPath for Mailbox {
     }
 
     fn two_shot_min(&self) -> u64 {
-        self.config.tuning.two_shot_min
+        if self.world.0 > 2 {
+            self.config.tuning.two_shot.min
+        } else {
+            u64::MAX
+        }
+    }
+
+    unsafe fn in_one_launch(&self, reduction: &Transfer, stream: sys::CUstream) -> Result<bool, GpuError> {
+        defined(reduction)?;
+        self.last_pair.store(0, Ordering::Relaxed);
+        let most = self.config.two_shot.capacity(self.world.size());
+        let mut done = 0;
+        while done < reduction.bytes {
+            let bytes = (reduction.bytes - done).min(most);
+            let args = self.two_shot_args(reduction, done, bytes);
+            // SAFETY: the lanes, state and control live as long as `self`; the buffers by the caller's word.
+            unsafe {
+                self.device
+                    .launch_two_shot(self.config.two_shot.blocks, fast(reduction), &args, stream)?
+            };
+            done += bytes;
+        }
+        Ok(true)
     }
 
     fn record(&self) -> Option<FailureRecord> {
@@ -209,14 +298,7 @@ impl SmallPath for Mailbox {
     }
 
     unsafe fn run(&self, transfer: &Transfer, stream: sys::CUstream) -> Result<(), GpuError> {
-        if let Some((dtype, op)) = transfer
-            .reduction
-            .filter(|(dtype, op)| !oracle::defined(*dtype, *op))
-        {
-            return Err(GpuError::Config(format!(
-                "refused: {op} over {dtype} is not defined"
-            )));
-        }
+        defined(transfer)?;
         let group = self.group(transfer)?;
         let pair = match transfer.who {
             Who::All => 0,
@@ -239,6 +321,15 @@ impl SmallPath for Mailbox {
             done += route.bytes;
         }
         Ok(())
+    }
+}
+
+fn defined(transfer: &Transfer) -> Result<(), GpuError> {
+    match transfer.reduction {
+        Some((dtype, op)) if !oracle::defined(dtype, op) => Err(GpuError::Config(format!(
+            "refused: {op} over {dtype} is not defined"
+        ))),
+        _ => Ok(()),
     }
 }
 

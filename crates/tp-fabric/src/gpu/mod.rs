@@ -29,6 +29,9 @@ mod posted;
 mod posted_model;
 pub mod route;
 mod transfer;
+pub mod two_shot;
+#[cfg(test)]
+mod two_shot_model;
 mod work;
 
 pub use backend::GpuBackend;

@@ -2,6 +2,7 @@
 //! that all ranks decide alike. Pure.
 
 use super::layout::{DENSE_TILE_PACKS, InboxKind, LaneShape, MAX_WARPS, PACK, TILE_PACKS, TILES_A_BLOCK};
+use super::two_shot::TwoShotTuning;
 
 /// Most members of a launch whose warps may carry several tiles, and of one by dense lines.
 const SEVERAL_MAX: usize = 4;
@@ -88,8 +89,8 @@ pub struct Tuning {
     pub chunk_warps: u32,
     /// Largest chunk, bytes; a multiple of 128.
     pub chunk_max: u64,
-    /// Smallest all-reduce of more than two ranks that goes as reduce-scatter and all-gather, bytes.
-    pub two_shot_min: u64,
+    /// All-reduces in two shots.
+    pub two_shot: TwoShotTuning,
 }
 
 impl Tuning {
@@ -118,7 +119,7 @@ impl Tuning {
                 },
                 chunk_warps: 7,
                 chunk_max: 16 << 10,
-                two_shot_min: 32 << 10,
+                two_shot: TwoShotTuning::of(kind),
             },
             InboxKind::Device => Self {
                 lines_max: 4 << 20,
@@ -129,7 +130,7 @@ impl Tuning {
                 dense: LineTuning::without_pause(1),
                 chunk_warps: 7,
                 chunk_max: 16 << 10,
-                two_shot_min: 1 << 20,
+                two_shot: TwoShotTuning::of(kind),
             },
         }
     }
@@ -150,7 +151,7 @@ impl Tuning {
                 self.chunk_max
             ));
         }
-        Ok(())
+        self.two_shot.check()
     }
 
     /// The tuning for calls where each reader gets its own bytes.
