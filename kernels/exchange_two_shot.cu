@@ -212,8 +212,10 @@ __device__ __forceinline__ bool await_shot(const TwoShotArgs& a, const TwoShotPr
     const bool waits = lane < a.members && lane != a.me;
     for (;;) {
         const bool there = !waits || load_acquire_block(&shared.arrived[shot][lane]) > chunk;
+        const bool stop = load_acquire_block(&shared.stop) != 0;
         if (__all_sync(~0u, there)) break;
-        if (load_acquire_block(&shared.stop) != 0) return false;
+        // All lanes or none: a vote counts those that have left as arrived.
+        if (__any_sync(~0u, stop)) return false;
     }
     __syncwarp();
     return true;
@@ -315,7 +317,8 @@ __device__ __forceinline__ void run_publisher(const TwoShotArgs& a, const TwoSho
             written = theirs < written ? theirs : written;
         }
         if (!__any_sync(~0u, written > published)) {
-            if (load_acquire_block(&shared.stop) != 0) return;
+            // All lanes or none, as above: without a lane the least of all would not count its worker.
+            if (__any_sync(~0u, load_acquire_block(&shared.stop) != 0)) return;
             continue;
         }
         __syncwarp();
