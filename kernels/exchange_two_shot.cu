@@ -150,31 +150,30 @@ __device__ __forceinline__ void tell_written(TwoShotProgress& shared, Shot shot,
     if ((threadIdx.x & 31) == 0) store_release_block(&shared.written[shot][threadIdx.x / 32], chunk + 1);
 }
 
+// Calls `each(i, o, pack)` for packs `at`, `at + step`, … below `end` of the shards of all others, as many as stay in flight.
+template <int W, int DEEP, typename F>
+__device__ __forceinline__ void for_others(const TwoShotArgs& a, u32 at, u32 end, u32 step, F each) {
+#pragma unroll
+    for (int i = 0; i < DEEP; i++) {
+#pragma unroll
+        for (int o = 0; o < W - 1; o++) {
+            const u32 pack = at + i * step;
+            if (pack < end && pack < a.packs[o]) each(i, o, pack);
+        }
+    }
+}
+
 // Packs `at`, `at + step`, … below `end` of every other member's shard go into its lane, unless the transport is poisoned: then
 // a peer may still be reading the last ones there. The poison may be on its way while the packs are read.
 template <int W, int DEEP, typename K>
 __device__ __forceinline__ void send_shards(const TwoShotArgs& a, const TwoShotPlan& p, u32 at, u32 end, u32 step,
                                             u32 poisoned) {
     uint4 held[DEEP][W - 1];
-#pragma unroll
-    for (int i = 0; i < DEEP; i++) {
-#pragma unroll
-        for (int o = 0; o < W - 1; o++) {
-            const u32 pack = at + i * step;
-            if (pack < end && pack < a.packs[o]) held[i][o] = K::load(a, a.first[o] + pack);
-        }
-    }
+    for_others<W, DEEP>(a, at, end, step, [&](int i, int o, u32 pack) { held[i][o] = K::load(a, a.first[o] + pack); });
     if (poisoned != 0) return;
-#pragma unroll
-    for (int i = 0; i < DEEP; i++) {
-#pragma unroll
-        for (int o = 0; o < W - 1; o++) {
-            const u32 pack = at + i * step;
-            if (pack < end && pack < a.packs[o]) {
-                store_relaxed_sys((uint4*)(a.scatter_out[o] + p.data) + pack, held[i][o]);
-            }
-        }
-    }
+    for_others<W, DEEP>(a, at, end, step, [&](int i, int o, u32 pack) {
+        store_relaxed_sys((uint4*)(a.scatter_out[o] + p.data) + pack, held[i][o]);
+    });
 }
 
 // All chunks, at once or at the link's pace: warps begin one after the other and keep their distance. False: poisoned.
@@ -252,24 +251,10 @@ __device__ __forceinline__ void combine_packs(const TwoShotArgs& a, const TwoSho
 template <int W, int DEEP, typename K>
 __device__ __forceinline__ void collect_packs(const TwoShotArgs& a, const TwoShotPlan& p, u32 at, u32 end, u32 step) {
     uint4 held[DEEP][W - 1];
-#pragma unroll
-    for (int i = 0; i < DEEP; i++) {
-#pragma unroll
-        for (int o = 0; o < W - 1; o++) {
-            const u32 pack = at + i * step;
-            if (pack < end && pack < a.packs[o]) {
-                held[i][o] = load_relaxed_sys((const uint4*)(a.gather_in[o] + p.data) + pack);
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < DEEP; i++) {
-#pragma unroll
-        for (int o = 0; o < W - 1; o++) {
-            const u32 pack = at + i * step;
-            if (pack < end && pack < a.packs[o]) K::store(a, a.first[o] + pack, held[i][o]);
-        }
-    }
+    for_others<W, DEEP>(a, at, end, step, [&](int i, int o, u32 pack) {
+        held[i][o] = load_relaxed_sys((const uint4*)(a.gather_in[o] + p.data) + pack);
+    });
+    for_others<W, DEEP>(a, at, end, step, [&](int i, int o, u32 pack) { K::store(a, a.first[o] + pack, held[i][o]); });
 }
 
 // The warps that do not only send. A chunk is collected one round after it was combined: until then it is on its way.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tp_fabric::bootstrap::{BootConfig, Bootstrap};
 use tp_fabric::fate::{Exit, FateReport, RealExit};
 use tp_fabric::identity;
-use tp_fabric::rails::RdmaConfig;
+use tp_fabric::rails::{self, Agreed, RdmaConfig};
 use tp_fabric::session::{Group, Session, SessionError, SessionHooks};
 use tp_fabric::settings::{Settings, Source};
 use tp_receipt::event::{Fate, Hello, Kind, Setting};
@@ -102,6 +102,43 @@ pub fn refusal(error: SessionError) -> Refusal {
     }
 }
 
+/// Boots and agrees on the rails.
+pub fn agree_on_rails(
+    phase: &str,
+    settings: &Settings,
+    rdma: &RdmaConfig,
+    hooks: SessionHooks,
+) -> Result<(Group, Agreed), Refusal> {
+    let mut group = Group::open(settings, hooks).map_err(refusal)?;
+    group.fate().set_phase(phase);
+    match rails::agree(group.meeting(), rdma) {
+        Ok(agreed) => Ok((group, agreed)),
+        Err(error) => Err(refusal(group.settle(error))),
+    }
+}
+
+/// The same for a job that is nothing without rails; `what` is its command.
+fn with_rails(
+    (phase, what): (&str, &str),
+    settings: &Settings,
+    rdma: &RdmaConfig,
+    hooks: SessionHooks,
+) -> Result<(Group, Agreed), Refusal> {
+    let (group, agreed) = agree_on_rails(phase, settings, rdma, hooks)?;
+    if let Some(error) = &agreed.document.error {
+        let refusal = Refusal {
+            code: error.exit_code(),
+            text: format!("{what} needs rails: {error}"),
+        };
+        group.close();
+        return Err(refusal);
+    }
+    if let Some(tell) = &rdma.on_pick {
+        tell(&agreed.document);
+    }
+    Ok((group, agreed))
+}
+
 /// Boots, runs the job and leaves; the exit code is that of the job's checks.
 pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink) -> Result<u8, Refusal> {
     if let Job::Failfast(injection, at) = job {
@@ -109,8 +146,14 @@ pub fn run(job: &Job, settings: &Settings, rdma: Option<RdmaConfig>, sink: &Sink
     }
     let hooks = hooks(&job.words(), sink);
     match (job, &rdma) {
-        (Job::Transport(plan), Some(rdma)) => return transport::run(plan, settings, rdma, hooks, sink),
-        (Job::Rails(calls), Some(rdma)) => return bench::rails::run(*calls, settings, rdma, hooks, sink),
+        (Job::Transport(plan), Some(rdma)) => {
+            let names = ("transport", "failfast transport");
+            return transport::run(plan, with_rails(names, settings, rdma, hooks)?, settings, sink);
+        }
+        (Job::Rails(calls), Some(rdma)) => {
+            let names = ("bench", "bench --rails");
+            return bench::rails::run(*calls, with_rails(names, settings, rdma, hooks)?, settings, sink);
+        }
         (Job::Transport(_) | Job::Rails(_), None) => {
             return Err(Refusal::usage(
                 "this command needs the verbs wire: leave --wire out, or give verbs",

@@ -4,7 +4,6 @@
 use super::row::Row;
 use super::stats::Figures;
 use crate::exit_code::{self, Refusal};
-use crate::group::refusal;
 use crate::sink::Sink;
 use crate::transport::lane::{Lane, Use};
 use serde_json::{Map, json};
@@ -12,8 +11,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tp_fabric::meeting::Meeting;
-use tp_fabric::rails::{self, Agreed, RdmaConfig};
-use tp_fabric::session::{Group, SessionHooks};
+use tp_fabric::rails::Agreed;
+use tp_fabric::session::Group;
 use tp_fabric::settings::Settings;
 use tp_fabric::types::Rank;
 use tp_fabric::wire::Wire;
@@ -50,31 +49,13 @@ impl Measured {
     }
 }
 
-/// Meets, picks, measures and reports; rank 0 has the figures.
+/// Measures and reports, in a group that has agreed on its rails; rank 0 has the figures.
 pub fn run(
     calls: u32,
+    (mut group, agreed): (Group, Agreed),
     settings: &Settings,
-    rdma: &RdmaConfig,
-    hooks: SessionHooks,
     sink: &Sink,
 ) -> Result<u8, Refusal> {
-    let mut group = Group::open(settings, hooks).map_err(refusal)?;
-    group.fate().set_phase("bench");
-    let agreed = match rails::agree(group.meeting(), rdma) {
-        Ok(agreed) => agreed,
-        Err(error) => return Err(refusal(group.settle(error))),
-    };
-    if let Some(error) = &agreed.document.error {
-        let refusal = Refusal {
-            code: error.exit_code(),
-            text: format!("bench --rails needs rails: {error}"),
-        };
-        group.close();
-        return Err(refusal);
-    }
-    if let Some(tell) = &rdma.on_pick {
-        tell(&agreed.document);
-    }
     let fate = group.fate();
     let measured = match measure(group.meeting(), &agreed, settings, calls, sink) {
         Ok(measured) => measured,

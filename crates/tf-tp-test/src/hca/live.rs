@@ -2,12 +2,11 @@
 
 use super::{Live, facts, report, root, search};
 use crate::exit_code::Refusal;
-use crate::group::{hooks, refusal};
+use crate::group::{agree_on_rails, hooks};
 use crate::sink::Sink;
 use std::path::Path;
 use tp_fabric::devices;
-use tp_fabric::rails::{self, RdmaConfig};
-use tp_fabric::session::Group;
+use tp_fabric::rails::RdmaConfig;
 
 /// Meets the other ranks, trades facts, probes what they propose, picks and reports. Ends with the pick's exit code on every
 /// rank.
@@ -19,12 +18,7 @@ pub fn run(live: &Live<'_>, sink: &Sink) -> Result<u8, Refusal> {
     rdma.nccl_version = devices::nccl_version(&|name| live.sources.text(name).map(|(value, _)| value));
     // What a captured tree shows is not there to be written over.
     rdma.probe = root == Path::new("/");
-    let mut group = Group::open(live.settings, hooks("hca", sink)).map_err(refusal)?;
-    group.fate().set_phase("hca");
-    let agreed = match rails::agree(group.meeting(), &rdma) {
-        Ok(agreed) => agreed,
-        Err(error) => return Err(refusal(group.settle(error))),
-    };
+    let (group, agreed) = agree_on_rails("hca", live.settings, &rdma, hooks("hca", sink))?;
     group.close();
     if rank == 0 {
         for retried in &agreed.retried {

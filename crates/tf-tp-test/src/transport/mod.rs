@@ -13,8 +13,8 @@ use lane::{Lane, Use};
 use quiet::{KernelLog, STRAY, carried, counters};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tp_fabric::rails::{self, Agreed, RdmaConfig};
-use tp_fabric::session::{Group, SessionHooks};
+use tp_fabric::rails::{self, Agreed};
+use tp_fabric::session::Group;
 use tp_fabric::settings::Settings;
 use tp_fabric::types::Rank;
 use tp_fabric::wire::Wire;
@@ -72,31 +72,13 @@ struct Run<'a> {
     sink: &'a Sink,
 }
 
-/// Runs the steps. The exit code is 0 when all hold, 1 when one does not, 3 where the ports are not idle.
+/// Runs the steps in a group that has agreed on its rails. The exit code is 0 when all hold, 1 when one does not, 3 where the ports are not idle.
 pub fn run(
     plan: &Plan,
+    (group, agreed): (Group, Agreed),
     settings: &Settings,
-    rdma: &RdmaConfig,
-    hooks: SessionHooks,
     sink: &Sink,
 ) -> Result<u8, Refusal> {
-    let mut group = Group::open(settings, hooks).map_err(refusal)?;
-    group.fate().set_phase("transport");
-    let agreed = match rails::agree(group.meeting(), rdma) {
-        Ok(agreed) => agreed,
-        Err(error) => return Err(refusal(group.settle(error))),
-    };
-    if let Some(error) = &agreed.document.error {
-        let refusal = Refusal {
-            code: error.exit_code(),
-            text: format!("failfast transport needs rails: {error}"),
-        };
-        group.close();
-        return Err(refusal);
-    }
-    if let Some(tell) = &rdma.on_pick {
-        tell(&agreed.document);
-    }
     let ends = rails::ends(&agreed.document, settings.rank, settings.world.size());
     let mut run = Run {
         ends: ends.map_err(Refusal::cannot)?.into_iter().flatten().collect(),

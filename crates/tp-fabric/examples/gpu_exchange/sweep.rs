@@ -103,28 +103,30 @@ fn plans(kind: InboxKind, config: &MailboxConfig, world: u32) -> Vec<Plan> {
     let mut plans = vec![plan("as routed", |_| {}), plan("one shot", in_one_shot)];
     if world > 2 {
         let blocks = config.two_shot.blocks;
-        plans.extend(match kind {
-            InboxKind::Device => [
-                (64 << 10, true),
-                (16 << 10, true),
-                (8 << 10, true),
-                (16 << 10, false),
-            ]
-            .map(|(chunk, one_copy)| two_shots(blocks, chunk, (0, 0, 0), one_copy))
-            .into_iter()
-            .collect::<Vec<_>>(),
-            InboxKind::PinnedHost => [
-                (4, 40, 500),
-                (4, 60, 1000),
-                (10, 40, 500),
-                (10, 50, 500),
-                (10, 60, 1000),
-                (10, 72, 1000),
-            ]
-            .map(|pace| two_shots(blocks, 2 << 10, pace, true))
-            .into_iter()
-            .collect::<Vec<_>>(),
-        });
+        match kind {
+            InboxKind::Device => {
+                for (chunk, one_copy) in [
+                    (64 << 10, true),
+                    (16 << 10, true),
+                    (8 << 10, true),
+                    (16 << 10, false),
+                ] {
+                    plans.push(two_shots(blocks, chunk, (0, 0, 0), one_copy));
+                }
+            }
+            InboxKind::PinnedHost => {
+                for pace in [
+                    (4, 40, 500),
+                    (4, 60, 1000),
+                    (10, 40, 500),
+                    (10, 50, 500),
+                    (10, 60, 1000),
+                    (10, 72, 1000),
+                ] {
+                    plans.push(two_shots(blocks, 2 << 10, pace, true));
+                }
+            }
+        }
         return plans;
     }
     let pauses: &[u32] = if kind == InboxKind::Device { &[0] } else { PAUSES };

@@ -2,6 +2,7 @@
 
 use super::route::Route;
 use crate::types::{DType, ReduceOp};
+use std::time::Duration;
 
 /// Most members of one exchange.
 pub const MAX_MEMBERS: usize = 8;
@@ -214,6 +215,11 @@ const _: () = assert!(
 
 /// Bytes of the device memory of one transport by post: `PostedState` of the kernel.
 pub(crate) const POSTED_STATE: usize = 32 + 2 * 64 * 8;
+
+/// A bound of waits, as the kernels count.
+pub(crate) fn nanoseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// The kernels' number of an element type.
 pub fn element(dtype: DType) -> u32 {

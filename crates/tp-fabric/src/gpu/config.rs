@@ -158,7 +158,7 @@ impl MailboxConfig {
         }
     }
 
-    /// Words of all counters of `world` ranks: a set a group, then one a block of two shots.
+    /// Words of all counters: a set for each of `groups`, then one a block of two shots.
     pub(crate) fn all_counters(&self, groups: u64) -> u64 {
         groups * self.counters() + u64::from(self.two_shot.blocks)
     }

@@ -4,6 +4,7 @@ use super::args::{ExchangeArgs, LineArgs, MAX_MEMBERS, PostedArgs, TwoShotArgs};
 use super::error::{Doing, GpuError};
 use super::layout::PACK;
 use super::route::{Protocol, Route};
+use super::two_shot;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, result, sys};
 use cudarc::nvrtc::Ptx;
 use std::ffi::c_void;
@@ -213,7 +214,7 @@ impl Device {
         unsafe { launch(function, route.grid, route.threads, parameter, stream) }.doing("launch an exchange")
     }
 
-    /// Enqueues one all-reduce in two shots, with blocks of [`TWO_SHOT_THREADS`].
+    /// Enqueues one all-reduce in two shots, with blocks of [`two_shot::THREADS`].
     ///
     /// # Safety
     /// Every address in `args` is valid on this GPU for what `kernels/exchange_two_shot.cu` says of it until the launch has
@@ -236,7 +237,7 @@ impl Device {
         let function = &set[usize::from(args.members > 4)];
         let parameter = std::ptr::from_ref(args).cast();
         // SAFETY: the kernel takes exactly this struct.
-        unsafe { launch(function, grid, TWO_SHOT_THREADS, parameter, stream) }
+        unsafe { launch(function, grid, two_shot::THREADS, parameter, stream) }
             .doing("launch an all-reduce in two shots")
     }
 
@@ -294,8 +295,6 @@ impl Device {
 
 /// Threads of a block of the exchange by post.
 pub(crate) const POSTED_THREADS: u32 = 512;
-/// Threads of a block of the all-reduce in two shots: 14 warps that work, one that tells and one that watches.
-const TWO_SHOT_THREADS: u32 = 32 * 16;
 const SUM_THREADS: u32 = 256;
 
 /// Which of the kernels for up to 2, 4 and 8 members.

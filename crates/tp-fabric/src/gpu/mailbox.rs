@@ -1,6 +1,6 @@
 //! [`Mailbox`]: the collectives of one host's GPUs through shared inboxes.
 
-use super::args::{ALL_SEND, ExchangeArgs, MAX_MEMBERS, Mode, TwoShotArgs, element, operation};
+use super::args::{ALL_SEND, ExchangeArgs, MAX_MEMBERS, Mode, TwoShotArgs, element, nanoseconds, operation};
 use super::config::MailboxConfig;
 use super::control::{Control, FailureRecord};
 use super::device::{Device, Fast};
@@ -159,7 +159,7 @@ impl Mailbox {
             sequence,
             poison: self.state.address(),
             control: self.control.device_address(),
-            wait_ns: u64::try_from(self.config.wait.as_nanos()).unwrap_or(u64::MAX),
+            wait_ns: nanoseconds(self.config.wait),
             half_bytes,
             members: group.ranks.len() as u32,
             me: group.me as u32,
@@ -203,7 +203,7 @@ impl Mailbox {
             sequence: self.state.address() + COUNTERS + 8 * groups(self.world) * self.config.counters(),
             poison: self.state.address(),
             control: self.control.device_address(),
-            wait_ns: u64::try_from(self.config.wait.as_nanos()).unwrap_or(u64::MAX),
+            wait_ns: nanoseconds(self.config.wait),
             members: members as u32,
             me: self.rank.0,
             element: element(dtype),
@@ -262,11 +262,7 @@ impl SmallPath for Mailbox {
     }
 
     fn two_shot_min(&self) -> u64 {
-        if self.world.0 > 2 {
-            self.config.tuning.two_shot.min
-        } else {
-            u64::MAX
-        }
+        self.config.tuning.two_shot.min
     }
 
     unsafe fn in_one_launch(&self, reduction: &Transfer, stream: sys::CUstream) -> Result<bool, GpuError> {

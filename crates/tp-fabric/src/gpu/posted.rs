@@ -1,7 +1,7 @@
 //! [`Posted`]: the exchange by post, the device side of a wire. Kernels stage in page-locked host memory and ring a
 //! doorbell; the proxy thread hands the messages to the wire.
 
-use super::args::{MAX_MEMBERS, POSTED_STATE, PostedArgs, element, operation};
+use super::args::{MAX_MEMBERS, POSTED_STATE, PostedArgs, element, nanoseconds, operation};
 use super::control::{FIELDS, FailureRecord};
 use super::device::Device;
 use super::error::GpuError;
@@ -147,7 +147,7 @@ impl Posted {
             recv_stride: transfer.recv_stride,
             region: self.region.device_address(),
             state: self.state.address(),
-            wait_ns: u64::try_from(self.shared.wait().as_nanos()).unwrap_or(u64::MAX),
+            wait_ns: nanoseconds(self.shared.wait()),
             call: [word(0), word(8)],
             lines: layout.line(Bay {
                 source: Rank(0),
@@ -208,7 +208,7 @@ impl SmallPath for Posted {
     }
 
     fn two_shot_min(&self) -> u64 {
-        if self.world.0 > 2 { TWO_SHOT_MIN } else { u64::MAX }
+        TWO_SHOT_MIN
     }
 
     fn record(&self) -> Option<FailureRecord> {

@@ -100,7 +100,7 @@ pub trait SmallPath: Send + Sync {
     /// A few words for people.
     fn describe(&self) -> String;
 
-    /// Smallest all-reduce that goes as reduce-scatter and all-gather, bytes.
+    /// Smallest all-reduce of more than two ranks that goes as reduce-scatter and all-gather, bytes.
     fn two_shot_min(&self) -> u64;
 
     /// Carries out an all-reduce in two shots by kernels of its own, where the path has any. `false`: it has none.
@@ -155,7 +155,7 @@ pub trait SmallPath: Send + Sync {
         stream: CUstream,
     ) -> Result<(), GpuError> {
         let world = u64::from(self.world().0);
-        let two_shot = bytes >= self.two_shot_min();
+        let two_shot = world > 2 && bytes >= self.two_shot_min();
         let reduction = Transfer::reduction(CallKind::AllReduce, send, recv, bytes, dtype, op);
         // SAFETY: the caller's word.
         if two_shot && unsafe { self.in_one_launch(&reduction, stream)? } {

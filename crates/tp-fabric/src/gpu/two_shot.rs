@@ -1,12 +1,15 @@
-//! All-reduces of more than two ranks in two shots: each rank combines its shard of everybody's bytes and hands it on, in one launch. How the payload
-//! is cut, as `kernels/exchange_two_shot.cu` assumes, and at what pace it goes. Pure.
+//! All-reduces of more than two ranks in two shots: each rank combines its shard of everybody's bytes and hands it on, in
+//! one launch. How the payload is cut, as `kernels/exchange_two_shot.cu` assumes, and at what pace it goes. Pure.
 
 use super::layout::{InboxKind, PACK, TwoShotShape};
 
 /// Warps of a block that move packs.
 const WARPS: u64 = 14;
+/// Threads of a block: those warps, one that tells and one that watches.
+pub const THREADS: u32 = 32 * (WARPS as u32 + 2);
 
-/// How all-reduces in two shots go. Ranks must agree on all but the paces.
+/// How all-reduces in two shots go. Ranks must agree on the smallest payload and the chunk; who sends, and at what pace, is a
+/// rank's own affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoShotTuning {
     /// Smallest payload, bytes.
