@@ -181,7 +181,8 @@ template <int W, typename K>
 __device__ __forceinline__ bool run_scatter(const TwoShotArgs& a, const TwoShotPlan& p, TwoShotProgress& shared) {
     constexpr int DEEP = W <= 4 ? 2 : 1;
     const u32 warps = a.senders != 0 ? a.senders : TWO_SHOT_WORKERS, warp = threadIdx.x / 32;
-    const u32 poisoned = load_relaxed_gpu(a.poison);
+    // The same for all lanes: a chunk that some of them have left out must not be told of.
+    const u32 poisoned = __any_sync(~0u, load_relaxed_gpu(a.poison) != 0);
     const bool paced = a.pace != 0;
     Turn turn{warps, warp, a.send_turn};
     u64 due = clock64() + (u64)a.stagger * (warp * gridDim.x + blockIdx.x);

@@ -70,7 +70,7 @@ fn wait_for_nobody(
     );
     let named = record
         .as_ref()
-        .is_some_and(|r| r.missing.contains(&absent) && r.timed_out != abort);
+        .is_some_and(|r| r.missing == [absent] && r.timed_out != abort);
     expect(scene, &label, "the record names the missing rank and why", named);
     let bound = if abort { Duration::from_secs(2) } else { WAIT * 5 };
     expect(scene, &label, "the wait was bounded", took < bound);

@@ -89,7 +89,8 @@ impl MailboxConfig {
             .shape
             .check()
             .and(self.side.check())
-            .and(self.two_shot.check());
+            .and(self.two_shot.check())
+            .and(self.tuning.two_shot.check(&self.two_shot));
         shapes
             .and(self.tuning.check())
             .map_err(|reason| GpuError::Config(format!("refused the mailbox: {reason}")))

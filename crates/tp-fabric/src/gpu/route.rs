@@ -151,7 +151,7 @@ impl Tuning {
                 self.chunk_max
             ));
         }
-        self.two_shot.check()
+        Ok(())
     }
 
     /// The tuning for calls where each reader gets its own bytes.

@@ -5,6 +5,8 @@ use super::layout::{InboxKind, PACK, TwoShotShape};
 
 /// Warps of a block that move packs.
 const WARPS: u64 = 14;
+/// Most chunks of a block's part: a flag counts them in 16 bits.
+const MAX_CHUNKS: u64 = (1 << 16) - 1;
 /// Threads of a block: those warps, one that tells and one that watches.
 pub const THREADS: u32 = 32 * (WARPS as u32 + 2);
 
@@ -122,14 +124,22 @@ impl TwoShotTuning {
         u32::try_from(warps * row * u64::from(pace.write) / 1024).unwrap_or(u32::MAX)
     }
 
-    /// Refuses values that the kernel cannot work with.
-    pub fn check(&self) -> Result<(), String> {
+    /// Refuses values that the kernel cannot work with: also so many chunks of a block's part that a flag could not count
+    /// them.
+    pub fn check(&self, shape: &TwoShotShape) -> Result<(), String> {
         if u64::from(self.senders) >= WARPS || self.chunk_max < PACK || self.chunk_max > 1 << 24 {
             return Err(format!(
                 "{} warps that only send and chunks of {} bytes: at most {}, and 16 bytes to 16 MiB",
                 self.senders,
                 self.chunk_max,
                 WARPS - 1
+            ));
+        }
+        let chunks = (shape.region_bytes / PACK).div_ceil(self.chunk_max / PACK);
+        if chunks > MAX_CHUNKS {
+            return Err(format!(
+                "chunks of {} bytes cut a block's {} bytes into {chunks}: at most {MAX_CHUNKS}",
+                self.chunk_max, shape.region_bytes
             ));
         }
         Ok(())
@@ -240,12 +250,23 @@ mod tests {
     #[test]
     fn what_the_kernel_cannot_work_with_is_refused() {
         let good = TwoShotTuning::of(InboxKind::PinnedHost);
-        assert_eq!(good.check(), Ok(()));
+        assert_eq!(good.check(&SHAPE), Ok(()));
+        // One pack a chunk, and 2^16 packs: the last count would run into the sequence.
+        let fine = TwoShotTuning {
+            chunk_max: PACK,
+            ..good
+        };
+        let region = |region_bytes| TwoShotShape {
+            region_bytes,
+            ..SHAPE
+        };
+        assert_eq!(fine.check(&region((1 << 20) - 128)), Ok(()));
+        assert!(fine.check(&region(1 << 20)).is_err());
         for bad in [
             TwoShotTuning { senders: 14, ..good },
             TwoShotTuning { chunk_max: 8, ..good },
         ] {
-            assert!(bad.check().is_err(), "{bad:?}");
+            assert!(bad.check(&SHAPE).is_err(), "{bad:?}");
         }
     }
 }
